@@ -375,6 +375,19 @@ class LastMessage(Bytes):
         return prompt if isinstance(prompt, str) else prompt[-1]["content"]
 
 
+@caught_by("tokenizer", "bridges_all_messages")
+@attrs.frozen(kw_only=True)
+class BridgesTheLastMessage(PrintsMessages):
+    def make(self, corpus: Any) -> Any:
+        return LastBridged()
+
+
+@attrs.frozen(kw_only=True)
+class LastBridged(Bytes):
+    def bridge(self, messages: Any) -> list[int]:
+        return self.encode(messages[-1]["content"])
+
+
 GO_ON = ({"role": "user", "content": "go on"},)
 
 

@@ -31,6 +31,15 @@ class EverythingTwice(_Columns):
         return [example for example in super().examples(split) for _ in range(2)]
 
 
+@caught_by("task", "answers_of_their_own")
+@attrs.frozen(kw_only=True)
+class AnswersOfTheNextRecord(_Columns):
+    def examples(self, split):
+        found = [{**each, "completion": f"It is {each['answer']}."} for each in super().examples(split)]
+        following = found[1:] + found[:1]
+        return [{**each, "answer": other["answer"]} for each, other in zip(found, following, strict=True)]
+
+
 @caught_by("task", "held_out")
 @attrs.frozen(kw_only=True)
 class HoldsOutTheEndOfTraining(_Columns):

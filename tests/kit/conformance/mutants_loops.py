@@ -7,6 +7,7 @@ import numpy as np
 from tests.kit.conformance.mutants import caught_by, right
 
 import dovetail
+from dovetail.errors import ConfigError
 from dovetail.protocols import Episodes
 from dovetail_agent.agent_loop._played import Played
 from dovetail_agent.agent_loop.tool_agent import OpenToolAgent, ToolAgent
@@ -90,6 +91,106 @@ class DrawsInOrder(With, ToolAgent):
 class DrawsAnew(With, ToolAgent):
     def generator(self, generator):
         return lambda **_: np.random.default_rng()
+
+
+class Late(Played):
+    def result(self, full):
+        found = super().result(full)
+        late = np.roll(found.turn_rewards, 1, axis=1)
+        return attrs.evolve(found, turn_rewards=np.where(found.turn_mask, late, 0))
+
+
+@caught_by("agent_loop", "rewards_of_their_turns")
+@attrs.frozen(kw_only=True)
+class RewardsTheNextTurn(With, ToolAgent):
+    played = Late
+
+
+class Sorted(Played):
+    def then(self, rows, turns, finish):
+        turn = dict(zip(rows, zip(turns, finish, strict=True), strict=True))
+        return super().then(sorted(rows), *zip(*(turn[row] for row in sorted(rows)), strict=True))
+
+
+@caught_by("agent_loop", "rows_in_any_order")
+@attrs.frozen(kw_only=True)
+class SortsTheRows(With, ToolAgent):
+    played = Sorted
+
+
+class Backwards(Played):
+    def _called(self, row, read, ran):
+        results = super()._called(row, read, ran)
+        return results and results[::-1]
+
+
+@caught_by("agent_loop", "results_in_order")
+@attrs.frozen(kw_only=True)
+class LastCallFirst(With, ToolAgent):
+    played = Backwards
+
+
+class NoneFails(Played):
+    def result(self, full):
+        return attrs.evolve(super().result(full), failed=np.zeros(len(full), bool))
+
+
+@caught_by("agent_loop", "failures_are_told")
+@attrs.frozen(kw_only=True)
+class TellsOfNoFailure(With, ToolAgent):
+    played = NoneFails
+
+
+class LongOnesFail(Played):
+    def result(self, full):
+        found = super().result(full)
+        return attrs.evolve(found, failed=found.failed | np.array(full))
+
+
+@caught_by("agent_loop", "failures_are_told")
+@attrs.frozen(kw_only=True)
+class LimitIsAFailure(With, ToolAgent):
+    played = LongOnesFail
+
+
+class Talks(With, ToolAgent):
+    """Refuses tools: the policy talks to an environment, and to nobody else."""
+
+    def open(self, tokenizer, interaction, tools, tool_format):
+        if tools or interaction is None:
+            raise ConfigError("it has no use for tools, and needs train.interaction")
+        return super().open(tokenizer, interaction, tools, tool_format)
+
+
+@right("agent_loop")
+@dovetail.declares(turns=True)
+@attrs.frozen(kw_only=True)
+class TalksOnly(Talks):
+    """The policy and an environment take turns, as in `tool_agent`, whose settings it has."""
+
+
+@caught_by("agent_loop", "rewards_of_their_turns")
+@attrs.frozen(kw_only=True)
+class TalksAndRewardsTheNextTurn(Talks):
+    played = Late
+
+
+class Shares(Talks):
+    """All samples of a prompt are one episode."""
+
+    def begin(self, begin):
+        def begun(loop, examples, samples, generator):
+            found = begin(loop, examples, samples, generator)
+            shared = [found.episodes[row - row % samples] for row in range(len(found.episodes))]
+            return attrs.evolve(found, episodes=tuple(shared))
+
+        return begun
+
+
+@caught_by("agent_loop", "episodes_end")
+@attrs.frozen(kw_only=True)
+class OneEpisodeForAll(Shares):
+    """Talks only."""
 
 
 @right("agent_loop")

@@ -39,6 +39,16 @@ def an_empty_answer(completions):
     return [found[0] if (found := re.search(r"\d+", text)) else "" for text in completions]
 
 
+@caught_by("answer", "the_last_answer")
+def the_first_number(completions):
+    return [found[0] if (found := re.search(r"\d+", text)) else None for text in completions]
+
+
+@caught_by("answer", "numbers_vote_alike")
+def as_it_is_spelt(completions):
+    return [found[-1] if (found := re.findall(r"\d+(?:\.\d+)?", text)) else None for text in completions]
+
+
 @caught_by("answer", "by_itself")
 def what_most_say(completions):
     numbers = Counter(found[0] for text in completions if (found := re.search(r"\d+", text)))

@@ -133,6 +133,14 @@ class DecaysScores(Recent):
         return earlier | {"scores": earlier["scores"] * np.float32(0.9)}, after, metrics
 
 
+@caught_by("replay", "joins_once")
+@attrs.frozen(kw_only=True)
+class OneGroupInAllPlaces(Recent):
+    def step(self, state, fresh, rng):
+        earlier, after, metrics = super().step(state, fresh, rng)
+        return {name: np.repeat(array[:1], self.groups, axis=0) for name, array in earlier.items()}, after, metrics
+
+
 @caught_by("replay", "buffer_is_data")
 @attrs.frozen(kw_only=True)
 class GrowsWithEveryStep(Recent):
@@ -205,6 +213,42 @@ def fails_on_what_is_empty(completions, tokens):
 @paired
 def likes_the_wrong_answer(completions, tokens):
     return [[float(text == "7")] * len(ids) for text, ids in zip(completions, tokens, strict=True)]
+
+
+def first_line(text):
+    """The number of characters up to the end of the first line; None: it has none."""
+    return text.index("\n") if "\n" in text else None
+
+
+lines = dovetail.declares(examples=[({"completions": "so it is\nthen 42"}, {"completions": "so it is then 42"})])
+
+
+@caught_by("process_reward", "credit_follows_the_ends")
+@lines
+def three_characters_to_a_token(completions, ends):
+    found = []
+    for text, of_tokens in zip(completions, ends, strict=True):
+        at = first_line(text)
+        found.append([float(at is not None and at // 3 == token) for token in range(len(of_tokens))])
+    return found
+
+
+@caught_by("process_reward", "credit_stays_with_the_text")
+@lines
+def the_token_behind(completions, ends):
+    found = []
+    for text, of_tokens in zip(completions, ends, strict=True):
+        at = first_line(text)
+        place = -1 if at is None else sum(end < at + 1 for end in of_tokens) + 1
+        found.append([float(place == token) for token in range(len(of_tokens))])
+    return found
+
+
+@caught_by("reward", "a_metric_for_each")
+@paired
+def tells_of_the_right_ones(completions):
+    scores = [float(text == "42") for text in completions]
+    return scores, {"length": [len(text) for text, score in zip(completions, scores, strict=True) if score]}
 
 
 # --- rewards that rank

@@ -192,6 +192,22 @@ class FollowsTheWorst(_Draws):
         return _FollowsTheWorst(space, draws, seed)
 
 
+@attrs.define
+class _TheNewestDidIt(_FollowsTheWorst):
+    def tell(self, number: int, result: Any) -> None:
+        if result.value is not None and (self.worst is None or result.value > self.worst[0]):
+            self.worst = (result.value, self.asked[-1])
+
+
+@caught_by("sampler", "results_belong_to_their_proposals", slow=True)
+@attrs.frozen(kw_only=True)
+class TheNewestDidIt(_Draws):
+    learns: ClassVar[bool] = True
+
+    def open(self, space: Any, *, draws: int, seed: int, total_steps: int) -> Any:
+        return _TheNewestDidIt(space, draws, seed)
+
+
 @caught_by("tool_format", "tells_of_a_broken_call")
 @attrs.frozen
 class PassesOverWhatItCannotRead(Hermes):

@@ -82,6 +82,17 @@ class PaddingFades:
         return _decoder(__call__=call)
 
 
+@caught_by("model", "gaps", slow=True)
+@attrs.frozen(kw_only=True)
+class KnowsPaddingOnTheLeftAlone:
+    def make(self, vocab_size, *, rngs, place):
+        def call(self, tokens, mask, cache=None, *, prefix=None):
+            begun = jax.lax.cummax(mask.astype(jnp.int32), axis=1).astype(bool)
+            return super(type(self), self).__call__(tokens, begun, cache, prefix=prefix)
+
+        return _decoder(__call__=call)
+
+
 @caught_by("model", "cache", slow=True)
 @attrs.frozen(kw_only=True)
 class TheCacheNeverGrows:

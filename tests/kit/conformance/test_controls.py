@@ -11,7 +11,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from tests.kit.conformance import mutants_contrasts, mutants_loops, mutants_manners, mutants_pulls, mutants_ranges
+from tests.kit.conformance import (
+    mutants_apart,
+    mutants_contrasts,
+    mutants_loops,
+    mutants_manners,
+    mutants_pulls,
+    mutants_ranges,
+    mutants_rates,
+    mutants_variants,
+)
 from tests.kit.conformance.mutants import CONTROLS, right
 from tests.kit.conformance.mutants_batches import alive, group_mean, spread
 
@@ -305,7 +314,16 @@ class OpenStatus:
 
 
 def test_the_trial_has_controls():
-    modules = (mutants_contrasts, mutants_loops, mutants_manners, mutants_pulls, mutants_ranges)
+    modules = (
+        mutants_apart,
+        mutants_contrasts,
+        mutants_loops,
+        mutants_manners,
+        mutants_pulls,
+        mutants_ranges,
+        mutants_rates,
+        mutants_variants,
+    )
     assert {target.__module__ for _, target in CONTROLS} == {__name__, *(module.__name__ for module in modules)}
 
 

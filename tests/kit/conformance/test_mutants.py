@@ -8,6 +8,7 @@ import jax
 import pytest
 from tests.kit.conformance import (
     mutants_answers,
+    mutants_apart,
     mutants_batches,
     mutants_bounds,
     mutants_contrasts,
@@ -21,6 +22,7 @@ from tests.kit.conformance import (
     mutants_others,
     mutants_pulls,
     mutants_ranges,
+    mutants_rates,
     mutants_reports,
     mutants_sampling,
     mutants_settings,
@@ -29,6 +31,7 @@ from tests.kit.conformance import (
     mutants_sweeps,
     mutants_terms,
     mutants_turns,
+    mutants_variants,
     mutants_weights,
 )
 from tests.kit.conformance.mutants import MUTANTS
@@ -41,6 +44,7 @@ from dovetail_kit.conformance.verdict import judge, report
 
 MODULES = (
     mutants_answers,
+    mutants_apart,
     mutants_batches,
     mutants_bounds,
     mutants_contrasts,
@@ -54,6 +58,7 @@ MODULES = (
     mutants_others,
     mutants_pulls,
     mutants_ranges,
+    mutants_rates,
     mutants_reports,
     mutants_sampling,
     mutants_settings,
@@ -62,6 +67,7 @@ MODULES = (
     mutants_sweeps,
     mutants_terms,
     mutants_turns,
+    mutants_variants,
     mutants_weights,
 )
 

@@ -17,7 +17,8 @@ from dovetail_kit.conformance.subject import Subject
 SPLITS = ("train", "eval", "sft")
 FIRST = 50
 
-
+MANY_WORDS = "fig 7 apple 42 banana kiwi 13 cherry 109 plum or elderberry 3 pomegranate 5 watermelon"
+"""Each of these comes once, so that the order of a set would decide which is the first."""
 ERROR = "error"
 
 
@@ -55,6 +56,7 @@ def told(subject: Subject) -> list[str]:
     from dovetail_kit.conformance.suites.texts import call_on, records_of
 
     records = records_of(subject)
+    records.append(dict(records[0]) | {"completions": MANY_WORDS})
     scores = call_on(subject, records)
     return [f"{record['completions'][:60]!r} gets {score!r}" for record, score in zip(records, scores, strict=True)]
 

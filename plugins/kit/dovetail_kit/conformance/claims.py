@@ -21,7 +21,11 @@ CLAIMS: Final[dict[str, Claim]] = {
         (), "checks that it is known to fail, each with the reason; one that passes is an error"
     ),
     "excludes": Claim((), "kinds of which a config may choose none beside it, because it does their work itself"),
-    "idle": Claim((), "hyperparameters that are numbers and change nothing but in cases that the checks do not have"),
+    "idle": Claim(
+        (),
+        "hyperparameters that are numbers and change nothing but in cases that the checks do not have, or nothing but"
+        " the time that it takes, as a number of threads",
+    ),
     "programs": Claim(
         (),
         "hyperparameters that name programs to run or servers to call, which the config of a run folder sets only with"
@@ -97,7 +101,10 @@ CLAIMS: Final[dict[str, Claim]] = {
     ),
     "abstains": Claim(("reward",), "gives no score where the column `answer` is None"),
     "any_answer": Claim(("reward",), "a completion with several answers is right if one of them is"),
-    "last_answer": Claim(("reward",), "where a completion gives several answers, the last one counts"),
+    "last_answer": Claim(
+        ("reward", "answer"),
+        "where a completion gives several answers, the last one counts; for an answer, unless False",
+    ),
     "deterministic": Claim(
         ("reward", "process_reward", "tool"),
         "unless False, a completion always gets the same score, whatever the others are, or a call the same answer",

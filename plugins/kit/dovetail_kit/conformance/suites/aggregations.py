@@ -10,6 +10,9 @@ from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import same
 from dovetail_kit.conformance.subject import Subject
 
+MANY = 57
+"""Times the tokens of the batch: more than half precision can count."""
+
 
 @check("loss_agg", unless="leaves_out", fix="Give every policy token a share of the whole, or declare leaves_out=True.")
 def positive_weights(subject: Subject) -> None:
@@ -48,6 +51,8 @@ def normaliser(subject: Subject) -> None:
         mask = fields["mask"] if seed == 0 else fields["mask"][::-1].copy()
         total = case.run(fields | {"mask": mask}).value.sum()
         same(total, 1.0, "the sum of the weights")
+    many = _repeated(case.fields(), 1, MANY)
+    same(case.eager(many).value.sum(), 1.0, f"the sum of the weights of {many['mask'].sum()} tokens", within=1e-4)
 
 
 @check(
@@ -56,7 +61,8 @@ def normaliser(subject: Subject) -> None:
     fix="Divide by the count itself, guarded by jnp.maximum(count, 1), not by count + 1 or its root.",
 )
 def mean_or_sum(subject: Subject) -> None:
-    """If all completions come twice, or have their tokens twice, the total of the weights stays, or it doubles.
+    """If all completions come twice, or have their tokens twice, the total of the weights stays, or it doubles: for
+    more completions of a prompt the same as for more prompts.
 
     A mean stays, a sum doubles. Anything between them changes the learning rate with the size of the batch.
     """
@@ -64,14 +70,23 @@ def mean_or_sum(subject: Subject) -> None:
     fields = case.fields()
     once = float(case.run(fields).value.sum())
     twice = {"completions": _repeated(fields, 0), "tokens": _repeated(fields, 1)}
-    for what, more in twice.items():
-        ratio = float(case.eager(more).value.sum()) / once
+    if "group_ids" in fields:
+        labels = np.concatenate([fields["group_ids"]] * 2)
+        twice["completions of the same prompts"] = twice["completions"] | {"group_ids": labels}
+    ratios = {what: float(case.eager(more).value.sum()) / once for what, more in twice.items()}
+    for what, ratio in ratios.items():
         if min(abs(ratio - 1), abs(ratio - 2)) > 1e-3:
             raise Failed(f"with all {what} twice, the total of the weights is {ratio:.5g} times what it was")
+    more, within = ratios["completions"], ratios.get("completions of the same prompts", ratios["completions"])
+    if abs(more - within) > 1e-3:
+        raise Failed(
+            f"with twice the completions of each prompt the total of the weights is {within:.5g} times what it was, and"
+            f" {more:.5g} times with twice the prompts"
+        )
 
 
-def _repeated(fields: batch.Fields, axis: int) -> batch.Fields:
-    """Return fields in which every completion, or every token of a completion, comes twice; groups are distinct."""
+def _repeated(fields: batch.Fields, axis: int, times: int = 2) -> batch.Fields:
+    """Return fields in which every completion comes twice, in distinct groups, or every token several times."""
     label = int(np.abs(batch.GROUP_IDS).max()) + 1
     found = {}
     for name, value in fields.items():
@@ -79,7 +94,7 @@ def _repeated(fields: batch.Fields, axis: int) -> batch.Fields:
             again = value + np.int32(2 * label) if name == "group_ids" else value
             found[name] = np.concatenate([value, again])
         elif axis == 1 and batch.has_tokens(value):
-            found[name] = np.concatenate([value, value], axis=1)
+            found[name] = np.concatenate([value] * times, axis=1)
         else:
-            found[name] = 2 * value if axis == 1 and name == "lengths" else value
+            found[name] = times * value if axis == 1 and name == "lengths" else value
     return found

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.registry import Component
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.texts import (
     REWARDS,
+    ROUNDING,
     call_on,
     equal_within,
     is_alone,
@@ -25,6 +27,8 @@ from dovetail_kit.conformance.suites.texts import (
 
 NUMBERS = (1_373_531, 2_486_420, 3_597_539, 4_606_648)
 """No completion of any other check has these."""
+FORMS = ("{}", "It is {}.", "<answer>{}</answer>", "#### {}", r"\boxed{{{}}}")
+"""Forms of an answer that are common."""
 
 
 def _good(subject: Subject) -> tuple[dict[str, Any], str]:
@@ -62,16 +66,28 @@ def nothing_is_kept(subject: Subject) -> None:
     first, second, third, wrong = NUMBERS
     right_first = [_with(record, answer, first, first), _with(record, answer, first, wrong)]
     right_last = [_with(record, answer, second, wrong), _with(record, answer, second, second)]
+    apart = [_with(record, answer, third, wrong)], [_with(record, answer, third, third)]
     ours, theirs = call_on(subject, right_first), call_on(subject, right_last)[::-1]
     again = call_on(subject, right_first + right_first)
-    for found, what in ((theirs, "in another order"), (again[:2], "a second time"), (again[2:], "a third time")):
-        if not all(equal_within(a, b, 1e-6) for a, b in zip(ours, found, strict=True)):
+    for found, what in ((again[:2], "a second time"), (again[2:], "a third time")):
+        if not all(equal_within(a, b, ROUNDING) for a, b in zip(ours, found, strict=True)):
             raise Failed(f"a right and a wrong answer get {ours}, and {what} {found}")
-    by_call = call_on(subject, [_with(record, answer, third, wrong)]) + call_on(
-        subject, [_with(record, answer, third, third)]
-    )
-    if not all(equal_within(a, b, 1e-6) for a, b in zip(ours[::-1], by_call, strict=True)):
-        raise Failed(f"a wrong and a right answer get {ours[::-1]} together, and {by_call} in calls of their own")
+    bad, good = (call_on(subject, each)[0] for each in apart)
+    for found, what in ((theirs, "in another order"), ([good, bad], "in calls of their own, the wrong one first,")):
+        if not _alike(ours, found):
+            raise Failed(f"a right and a wrong answer get {ours}, and other ones {what} {found}")
+
+
+def _alike(ours: list[Any], theirs: list[Any]) -> bool:
+    """Tell whether right answers get the same, and wrong ones get as much, or less: how much may depend on how wrong
+    they are.
+    """
+    (right, wrong), (other, worse) = ours, theirs
+    if not equal_within(right, other, ROUNDING) or (wrong is None) != (worse is None):
+        return False
+    if right is None or wrong is None:
+        return True
+    return bool(np.sum(wrong) < np.sum(right) - ROUNDING) == bool(np.sum(worse) < np.sum(other) - ROUNDING)
 
 
 @check("reward", claim="examples", when=is_alone, fix="Compare whole answers: 42 is not the answer 421.")
@@ -138,6 +154,45 @@ def the_last_answer(subject: Subject) -> None:
     better, worse = call_on(subject, [ends_well, ends_badly])
     if better is None or worse is None or not better > worse:
         raise Failed(f"{short(ends_well['completions'])} gets {better!r}, and the other way round {worse!r}")
+
+
+def _counts_the_last(component: Component) -> bool:
+    return is_pure(component) and component.declares.get("last_answer", True)
+
+
+def _answered(subject: Subject, form: str, *said: str) -> Any:
+    """Return the answer of a completion that says these, one in a line, in this form."""
+    return call_on(subject, [{"completions": "\n".join(form.format(each) for each in said)}])[0]
+
+
+@check(
+    "answer",
+    name="the_last_answer",
+    when=_counts_the_last,
+    fix="Take the last match, not the first: re.findall(...)[-1]; or declare last_answer=False.",
+)
+def the_last_answer_votes(subject: Subject) -> None:
+    """If a completion gives two answers in the same form, the first one is not its answer, unless declared
+    last_answer=False.
+
+    Numbers of the reasoning come first: a vote among completions would count steps, not results.
+    """
+    for form in FORMS:
+        first, last, both = (_answered(subject, form, *said) for said in (("7",), ("42",), ("7", "42")))
+        if None not in (first, last) and first != last and both == first:
+            raise Failed(f"{form.format('7')!r} and then {form.format('42')!r} has the answer {both!r}")
+
+
+@check("answer", fix="Convert what is a number, decimal.Decimal(text).normalize() say, and return its text.")
+def numbers_vote_alike(subject: Subject) -> None:
+    """A number is the same answer however it is spelt: 42 and 42.0.
+
+    The votes of completions that agree would be split among spellings.
+    """
+    for form in FORMS:
+        plain, other, spelt = (_answered(subject, form, said) for said in ("42", "43", "42.0"))
+        if None not in (plain, other, spelt) and plain not in (other, spelt):
+            raise Failed(f"{form.format('42')!r} has the answer {plain!r}, and {form.format('42.0')!r} has {spelt!r}")
 
 
 @check(*REWARDS, when=is_pure, fix="Parse numbers and literals; never eval, exec or import what a completion says.")

@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from dovetail.errors import ConfigError, DovetailError, listing
 from dovetail.ranges import plain
 from dovetail_kit.conformance.case import global_generators
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 
+FEW, CLEARLY = 10, 0.25
 SPLITS = ("train", "eval", "sft")
 MANY = 500
 """How many examples are looked at, at most."""
@@ -100,6 +103,38 @@ def _keeps_the_answer(split: str, examples: Sequence[Any]) -> None:
     ]
     if len(given) == len(examples) > 1:
         raise Failed(f"every prompt of {split} ends with its answer; {split}[0] with {given[0]!r}")
+
+
+@check("task", fix="Make the columns of an example from the same record as its prompt and completion.")
+def answers_of_their_own(subject: Subject) -> None:
+    """A demonstration has the answer of its own record, not that of the one before or after it.
+
+    With columns that are shifted against the prompts, a policy is rewarded for the answers to other questions.
+    """
+    shown = [
+        (_text_of(example["completion"]), str(example["answer"]))
+        for example in first_of(task_of(subject).examples("sft"))
+        if example.get("answer") not in (None, "") and example.get("completion")
+    ]
+    if len(shown) < FEW:
+        raise Inapplicable(f"it has fewer than {FEW} demonstrations with the column `answer`")
+    texts, answers = zip(*shown, strict=True)
+    own, *others = (
+        float(np.mean([answer in text for text, answer in zip(texts, np.roll(answers, by), strict=True)]))
+        for by in (0, 1, -1)
+    )
+    if max(others) > own + CLEARLY:
+        raise Failed(
+            f"of {len(shown)} demonstrations {own:.0%} have the answer of their own record, and {max(others):.0%} that"
+            " of the one beside it"
+        )
+
+
+def _text_of(completion: Any) -> str:
+    """Return a completion as text; of an episode, that of all messages."""
+    if isinstance(completion, str):
+        return completion
+    return "\n".join(str(message.get("content")) for message in completion)
 
 
 def _is_completion(found: Any) -> bool:
@@ -265,6 +300,23 @@ def renders_conversations(subject: Subject) -> None:
             return
         if repr(first)[1:8] in shown or not all(message["content"] in shown for message in said):
             raise Failed(f"the conversation {said} is rendered as {shown!r}")
+
+
+@check("tokenizer", fix="Encode all of the messages, in their order.")
+def bridges_all_messages(subject: Subject) -> None:
+    """What follows a turn has the texts of all messages, in their order, or is refused with a DataError.
+
+    Tools that are called in one turn answer with a message each: the policy would not read the results of some.
+    """
+    said = [{"role": "user", "content": text} for text in ("The first is 31.", "And the second is 75.")]
+    tokenizer = tokenizer_of(subject)
+    try:
+        read = tokenizer.decode(tokenizer.bridge(said))
+    except DovetailError:
+        return
+    first, second = (read.find(message["content"]) for message in said)
+    if not -1 < first < second:
+        raise Failed(f"the messages {[message['content'] for message in said]} are read as {read!r}")
 
 
 @check("tokenizer", fix="Save everything that encode and decode depend on.")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import finite, same
-from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.subject import Subject, allows
 
 STEPS = 1000
 
@@ -75,3 +75,28 @@ def stays_with_the_policy(subject: Subject) -> None:
     after = jax.jit(subject.bind())(*(given[name] for name in subject.component.reads))
     for name, value in after.items():
         same(value, weights[name], f"with a policy that has not moved, the weight '{name}'", within=1e-6)
+
+
+@check(
+    "follower",
+    when=lambda component: "decay" in component.params,
+    fix="Keep `decay` of the weights and take 1 - decay of the policy's: d·w + (1 - d)·θ.",
+)
+def a_larger_decay_moves_less(subject: Subject) -> None:
+    """The larger a number called `decay` is, the less the weights move; with 1, where its range has it, not at all.
+
+    With the two shares exchanged, a reference that should lag by a hundred steps is the policy of the step before.
+    """
+    moved = {}
+    for decay in (0.2, 0.9, 1.0):
+        if allows(subject.component, "decay", decay):
+            weights = jnp.linspace(-1, 1, 6)
+            given = {"weights": {"kernel": weights}, "policy": {"kernel": 0.5 * weights}, "step": jnp.int32(1)}
+            after = subject.bind(decay=decay)(*(given[name] for name in subject.component.reads))
+            moved[decay] = float(jnp.abs(after["kernel"] - weights).max())
+    if 1.0 in moved and moved[1.0] > 1e-6:
+        raise Failed(f"with 'decay' = 1 the weights move by {moved[1.0]:.6g}")
+    sizes = [moved[decay] for decay in sorted(moved)]
+    if sizes != sorted(sizes, reverse=True):
+        told = ", ".join(f"{size:.6g} with {decay:g}" for decay, size in moved.items())
+        raise Failed(f"towards a policy that is 0.5 away the weights move by {told}")

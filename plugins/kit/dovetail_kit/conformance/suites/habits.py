@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.errors import ConfigError, DovetailError, listing, nearest
+from dovetail.registry import Component
 from dovetail.step.parts import split_metrics
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.states import differing
@@ -25,6 +26,8 @@ from dovetail_kit.conformance.suites.sweeps import DRAWS, open_study, play_study
 ROUNDS = 200
 LEARNT = 40
 MANY_DRAWS = 24
+IN_FLIGHT = (3, 4, 5)
+"""Proposals that are asked for together, where as many always are."""
 LESSONS = 20
 RECORDS = 30
 CLEAR = 0.02
@@ -266,7 +269,11 @@ def _climbed(subject: Subject, sign: float) -> float:
     return float(np.mean(heights[LEARNT // 2 :]))
 
 
-@check("sampler", when=lambda component: getattr(component.load(), "learns", False), slow=True, fix="Higher is better.")
+def _learns(component: Component) -> bool:
+    return getattr(component.load(), "learns", False)
+
+
+@check("sampler", when=_learns, slow=True, fix="Higher is better.")
 def learns_upwards(subject: Subject) -> None:
     """What it proposes late is higher where high settings do well than where low ones do.
 
@@ -278,6 +285,43 @@ def learns_upwards(subject: Subject) -> None:
             f"on a scale of 0 to 1, late proposals are at {up:.3g} where high settings do well, and at {down:.3g} where"
             " low ones do"
         )
+
+
+def _after(subject: Subject, best: int, together: int) -> list[Any]:
+    """Return what is proposed after results of which one is better than the others.
+
+    Args:
+        subject: the sampler.
+        best: the number of the proposal with that result.
+        together: how many are asked for before their results are told, the last one first, as several workers do.
+    """
+    from dovetail_lab.kinds import Result
+
+    _, study = open_study(subject, LEARNT)
+    for first in range(0, MANY_DRAWS, together):
+        numbers = range(first, first + together)
+        for number in numbers:
+            if study.ask() is None:  # before more results are told
+                raise Inapplicable(f"it proposes {number} settings before it is told a result")
+        for number in reversed(numbers):
+            value = float(number == best)
+            study.tell(number, Result(value=value, curve=((1, value),)))
+    asked = [study.ask() for _ in range(LEARNT - MANY_DRAWS)]
+    return [proposal and proposal.values for proposal in asked]
+
+
+@check("sampler", when=_learns, slow=True, fix="Keep what was proposed by its number: results come in any order.")
+def results_belong_to_their_proposals(subject: Subject) -> None:
+    """If it matters which proposal did well, it matters also where some are asked for before the first is told.
+
+    Workers run several trials at a time: a result that is taken for the newest proposal's draws the sweep to settings
+    that nobody has tried.
+    """
+    one_by_one, some = ([_after(subject, best, together) for best in IN_FLIGHT] for together in (1, len(IN_FLIGHT)))
+    if all(each == one_by_one[0] for each in one_by_one):
+        raise Inapplicable(f"a single good result among {MANY_DRAWS} does not move it")
+    if all(each == some[0] for each in some):
+        raise Failed(f"with {len(IN_FLIGHT)} trials at a time, it goes on the same whichever of {IN_FLIGHT} did well")
 
 
 @check("early_stopping", fix="Compare with all of the others, in any order, at the step that the trial has reached.")

@@ -112,33 +112,79 @@ def zero_expected_gradient(subject: Subject) -> None:
     same(gradient, np.zeros_like(gradient), "the expected gradient, by position and logit,", within=1e-4)
 
 
+@check(
+    "kl",
+    reads=["old_logps"],
+    when=lambda component: bool({"unbiased_value", "unbiased_gradient"} & {*component.declares}),
+    fix=f"Multiply by exp(logps - old_logps), not by its inverse. {EXACT}",
+)
+def unbiased_off_policy(subject: Subject) -> None:
+    """Over samples of an older policy, an estimate that reads `old_logps` has the expectation that it claims.
+
+    Such an estimate is there to correct for old samples. On policy, an inverted ratio is 1 as well.
+    """
+    expected, slope = _divergence(subject)
+    value, gradient = expected_kl(subject, old=True)
+    if subject.declared.get("unbiased_value"):
+        same(value, expected, "over samples of an older policy: the expected value, by position,", within=1e-3)
+    if subject.declared.get("unbiased_gradient"):
+        same(gradient, slope, "over samples of an older policy: the expected gradient", within=1e-3)
+
+
+@check(
+    "kl",
+    when=lambda component: "clamp" in component.params,
+    fix="Bound the estimate, not the log-ratio that goes into it: jnp.minimum(k, clamp).",
+)
+def clamp_bounds_the_estimate(subject: Subject) -> None:
+    """A number called `clamp` is the highest value that an estimate has where the sampler is the policy.
+
+    With the log-ratio bounded instead, a single token may cost more than the whole completion.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for clamp in (0.1, 2.0):
+        for shift in (3.0, -3.0):
+            highest = case.eager(fields | _moved(fields, shift), clamp=clamp).value[fields["mask"]].max()
+            if highest > clamp * (1 + 1e-5):
+                raise Failed(f"with 'clamp' = {clamp:g} an estimate is {highest:.6g}")
+
+
+def _moved(fields: batch.Fields, shift: float) -> batch.Fields:
+    """Return the log-probabilities of a policy that is far from the reference, and is the sampler."""
+    return {name: fields["logps"] + np.float32(shift) for name in ("logps", "old_logps") if name in fields}
+
+
 def _fields(case: ArrayCase, known: batch.Fields) -> batch.Fields:
     reads = {name: batch.field(name, known) for name in case.component.reads}
     return reads | {name: known[name] for name in ("mask", "weights")}
 
 
-def _enumerated() -> batch.Fields:
-    """Return rows that hold each id of the vocabulary, under the same logits, weighted by their probabilities."""
+def _enumerated(old: bool = False) -> batch.Fields:
+    """Return rows that hold each id of the vocabulary, under the same logits, weighted by their probabilities under the
+    policy, or under another one that has sampled them.
+    """
     known = batch.known_fields()
     tokens = np.repeat((np.arange(batch.ROWS) % batch.VOCABULARY)[:, None], batch.TOKENS, axis=1).astype(np.int32)
     logits = np.repeat(known["logits"][:1], batch.ROWS, axis=0)
     reference = logits + np.float32(0.5) * np.repeat(known["answer_logits"][:1], batch.ROWS, axis=0)  # within any clamp
-    probabilities = np.array(jax.nn.softmax(logits, axis=-1)[0].T)  # by token, then by position
+    sampler = logits + np.float32(0.3) * np.repeat(known["old_logits"][1:2], batch.ROWS, axis=0) if old else logits
+    probabilities = np.array(jax.nn.softmax(sampler, axis=-1)[0].T)  # by token, then by position
     weights = np.concatenate([probabilities, np.zeros((batch.ROWS - batch.VOCABULARY, batch.TOKENS), np.float32)])
     return known | {
         "tokens": tokens,
         "logits": logits,
-        "old_logits": logits,
+        "old_logits": sampler,
         "ref_logits": reference,
         "mask": weights > 0,
         "weights": weights.astype(np.float32),
     }
 
 
-def expected_kl(subject: Subject) -> tuple[np.ndarray, np.ndarray]:
+def expected_kl(subject: Subject, *, old: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """Return E[k] by position, and its gradient by the logits with the samples held fixed."""
     case = ArrayCase.of(subject)
-    known = _enumerated()
+    known = _enumerated(old)
     fields = _fields(case, known)
     result = case.run(fields)
     gradient = np.zeros_like(known["logits"])

@@ -19,8 +19,14 @@ from dovetail_kit.conformance.subject import Subject
 
 EOS: Final = 0
 PROMPTS, SAMPLES = 2, 3
+LOSSES: Final[list[str]] = []
+"""Who has lost a connection in this process."""
+
+Seen = tuple[tuple[int, float], ...]
 LOST: Final = 4
 """The episode whose first call loses its connection, which is not the policy's fault."""
+HANG_UP: Final = "Hang up."
+"""What makes the environment lose its connection."""
 
 
 class Letters:
@@ -49,19 +55,31 @@ class Letters:
 
 @attrs.frozen
 class Dice:
-    """An environment that throws a die after each turn, rewards the turn with it, and ends after the third."""
+    """An environment that throws a die after each turn, rewards the turn with it, and ends after the third.
+
+    Its state has the number and the reward of each turn that it has seen.
+    """
 
     columns = ()
 
-    def reset(self, example: Any, rng: np.random.Generator) -> tuple[int, Sequence[Message]]:
+    def reset(self, example: Any, rng: np.random.Generator) -> tuple[Seen, Sequence[Message]]:
         """Begin with no throw."""
-        return 0, ({"role": "user", "content": str(rng.integers(1000))},)
+        return (), ({"role": "user", "content": str(rng.integers(1000))},)
 
-    def step(self, state: int, turn: Turn, rng: np.random.Generator) -> Step:
-        """Throw."""
+    def step(self, state: Seen, turn: Turn, rng: np.random.Generator) -> Step:
+        """Throw.
+
+        Raises:
+            ConnectionError: if it is told to hang up.
+        """
+        if turn.text == HANG_UP:
+            LOSSES.append("dice")
+            raise ConnectionError("nobody is there")
         thrown = int(rng.integers(1, 1000))
         said = {"role": "user", "content": str(thrown)}
-        return Step(state=state + 1, messages=(said,), reward=float(thrown), done=state == 2)
+        return Step(
+            state=(*state, (turn.number, float(thrown))), messages=(said,), reward=float(thrown), done=len(state) == 2
+        )
 
 
 def add(a: int, b: int) -> int:
@@ -81,6 +99,7 @@ def lose(a: int, b: int) -> int:
         a: a number.
         b: another one.
     """
+    LOSSES.append("lose")
     raise ConnectionError("nobody is there")
 
 
@@ -108,10 +127,8 @@ def episodes_end(subject: Subject) -> None:
 
     An episode that does not end stops a run; a turn that is not in the record has no reward.
     """
-    loop, written = _opened(subject)
-    if loop is None:
-        raise Inapplicable("it opens no loop; see opens_as_declared")
-    said, episodes = _play(loop, _scripts(written))
+    loop, written = open_loop(subject)
+    said, episodes = play(loop, scripts_of(written))
     shape = (PROMPTS * SAMPLES, loop.max_turns)
     for name in ("turn_rewards", "turn_mask", "anchor_ids", "void_turns"):
         if (found := np.shape(getattr(episodes, name))) != shape:
@@ -139,17 +156,15 @@ def episodes_are_apart(subject: Subject) -> None:
 
     Otherwise a completion would depend on the batch, and an episode that fails would spoil a step.
     """
-    loop, written = _opened(subject)
-    if loop is None:
-        raise Inapplicable("it opens no loop; see opens_as_declared")
-    scripts = _scripts(written)
-    said, episodes = _play(loop, scripts)
+    loop, written = open_loop(subject)
+    scripts = scripts_of(written)
+    said, episodes = play(loop, scripts)
     if spoilt := set(episodes.failed.nonzero()[0].tolist()) - {LOST}:
         raise Failed(f"the connection of episode {LOST} is lost, and episodes {sorted(spoilt)} failed")
     for row in range(len(scripts)):
         others = [scripts[other if other == row else 0] for other in range(len(scripts))]
-        again, played = _play(loop, others)
-        if (seen := _of(row, again, played)) != (before := _of(row, said, episodes)):
+        again, played = play(loop, others)
+        if (seen := episode_of(row, again, played)) != (before := episode_of(row, said, episodes)):
             raise Failed(f"beside other episodes, episode {row} is {seen}, not {before}")
 
 
@@ -159,11 +174,9 @@ def same_turns_same_episodes(subject: Subject) -> None:
 
     Otherwise a run that was killed could not be resumed with the same bytes.
     """
-    loop, written = _opened(subject)
-    if loop is None:
-        raise Inapplicable("it opens no loop; see opens_as_declared")
+    loop, written = open_loop(subject)
     before = random.getstate(), repr(np.random.get_state())  # noqa: NPY002
-    found = [[_of(row, *played) for row in range(PROMPTS * SAMPLES)] for played in _twice(loop, written)]
+    found = [[episode_of(row, *played) for row in range(PROMPTS * SAMPLES)] for played in _twice(loop, written)]
     if found[0] != found[1]:
         row = next(row for row, pair in enumerate(zip(*found, strict=True)) if pair[0] != pair[1])
         raise Failed(f"played again, episode {row} is {found[1][row]}, not {found[0][row]}")
@@ -172,27 +185,35 @@ def same_turns_same_episodes(subject: Subject) -> None:
 
 
 def _twice(loop: Any, written: ToolFormat) -> Iterator[tuple[list[list[str | None]], Episodes]]:
-    return (_play(loop, _scripts(written)) for _ in range(2))
+    return (play(loop, scripts_of(written)) for _ in range(2))
+
+
+def open_loop(subject: Subject) -> tuple[Any, ToolFormat]:
+    """Open a loop with tools and an environment, or with one of them if it refuses both; with any format of calls.
+
+    Raises:
+        Inapplicable: if it takes none, or opens nothing.
+    """
+    loop, written = _opened(subject)
+    if loop is None:
+        raise Inapplicable("it opens no loop; see opens_as_declared")
+    return loop, written
 
 
 def _opened(subject: Subject) -> tuple[Any, ToolFormat]:
-    """Open a loop with the first format of calls that it takes.
-
-    Raises:
-        Inapplicable: if it takes none.
-    """
     tools = [Tool(name=function.__name__, function=function, target=function) for function in (add, lose)]
-    refused = ""
-    for name in current().names("tool_format"):
-        written: Any = current().get("tool_format", name).bind()
-        try:
-            return subject.bind().open(Letters(), Dice(), tools, written), written
-        except ConfigError as error:
-            refused = str(error)
-    raise Inapplicable(f"it opens with none of the formats of calls: {refused}")
+    refused = []
+    for interaction, offered in ((Dice(), tools), (Dice(), []), (None, tools)):
+        for name in current().names("tool_format"):
+            written: Any = current().get("tool_format", name).bind()
+            try:
+                return subject.bind().open(Letters(), interaction, offered, written), written
+            except ConfigError as error:
+                refused.append(str(error))
+    raise Inapplicable(f"it opens with none of the formats of calls: {refused[0] if refused else 'there is none'}")
 
 
-def _scripts(written: ToolFormat) -> list[list[str]]:
+def scripts_of(written: ToolFormat) -> list[list[str]]:
     """Return what the policy writes in each episode, turn by turn; the last text is repeated."""
     call = written.write(Call("add", {"a": 1, "b": 2}))
     return [
@@ -205,31 +226,45 @@ def _scripts(written: ToolFormat) -> list[list[str]]:
     ]
 
 
-def _play(loop: Any, scripts: Sequence[Sequence[str]]) -> tuple[list[list[str | None]], Episodes]:
+def play(
+    loop: Any, scripts: Sequence[Sequence[str]], *, turned: bool = False, full: int | None = None
+) -> tuple[list[list[str | None]], Episodes]:
     """Return what follows each turn of each episode, and the record.
+
+    Args:
+        loop: an open loop.
+        scripts: what the policy writes in each episode, turn by turn.
+        turned: whether the last rows come first.
+        full: the episode that reaches its token limit after the first turn.
 
     Raises:
         Failed: if an episode does not end, or is answered with something other than ids.
     """
-    tokenizer, said = Letters(), [list[str | None]() for _ in scripts]
+    said = [list[str | None]() for _ in scripts]
     words = np.arange(len(scripts) * 2, dtype=np.uint32).reshape(PROMPTS, SAMPLES, 2)
     running = loop.begin([{"prompt": "What?"}] * PROMPTS, SAMPLES, Generators(words))
     if len(running.prompts) != PROMPTS:
         raise Failed(f"{len(running.prompts)} prompts for {PROMPTS} examples")
-    rows = list(range(len(scripts)))
+    rows = list(range(len(scripts)))[:: -1 if turned else 1]
     for turn in range(loop.max_turns):
         texts = [scripts[row][min(turn, len(scripts[row]) - 1)] for row in rows]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that the connection of an episode is lost
-            answers = running.then(rows, [[*tokenizer.encode(text), EOS] for text in texts], ["eos"] * len(rows))
-        if len(answers) != len(rows):
-            raise Failed(f"{len(rows)} turns have ended, and {len(answers)} are answered")
-        for row, ids in zip(rows, answers, strict=True):
+        for row, ids in zip(rows, _answered(running, rows, texts), strict=True):
             said[row].append(_read(ids))
-        rows = [row for row in rows if said[row][-1] is not None]
+        rows = [row for row in rows if said[row][-1] is not None and row != full]
         if not rows:
-            return said, running.result([False] * len(scripts))
+            return said, running.result([row == full for row in range(len(scripts))])
     raise Failed(f"episodes {rows} go on after max_turns = {loop.max_turns} turns")
+
+
+def _answered(running: Any, rows: Sequence[int], texts: Sequence[str]) -> Sequence[Any]:
+    """Return what follows turns."""
+    turns = [[*Letters().encode(text), EOS] for text in texts]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the connection of an episode is lost
+        answers = running.then(list(rows), turns, ["eos"] * len(rows))
+    if len(answers) != len(rows):
+        raise Failed(f"{len(rows)} turns have ended, and {len(answers)} are answered")
+    return answers
 
 
 def _read(ids: Any) -> str | None:
@@ -240,7 +275,7 @@ def _read(ids: Any) -> str | None:
     return Letters().decode(ids)
 
 
-def _of(row: int, said: Sequence[Any], episodes: Episodes) -> Mapping[str, Any]:
+def episode_of(row: int, said: Sequence[Any], episodes: Episodes) -> Mapping[str, Any]:
     """Return everything about one episode."""
     names = ("turn_rewards", "turn_mask", "void_turns", "tool_calls", "tool_errors", "ends", "failed", "states")
     found = {name: np.asarray(getattr(episodes, name)[row]).tolist() for name in names}

@@ -227,27 +227,32 @@ def gradient_direction(subject: Subject) -> None:
     fix="Take the larger loss, jnp.maximum(-A * r, -A * clip(r, 1 - ε, 1 + ε)), whatever the sign of A.",
 )
 def clip_side(subject: Subject) -> None:
-    """The gradient stops where the ratio has moved far in the direction of A, and never where it has moved against it.
+    """The gradient stops where the ratio has moved far in the direction of A, and never where it has moved against it,
+    also if the signs of A differ within a completion.
 
     If the wrong side is clipped for A < 0, the policy is neither held back where it moves too far, nor corrected where
-    it has moved in the wrong direction.
+    it has moved in the wrong direction. With regularised=True the gradient may also turn round instead of stopping.
     """
     case = ArrayCase.of(subject)
     fields = on_policy(case.fields())
-    mask = fields["mask"]
-    for sign in (1.0, -1.0):
+    alternating = np.where(np.arange(batch.TOKENS) % 2, -1.0, 1.0)
+    for signs in (np.ones(batch.TOKENS), -np.ones(batch.TOKENS), alternating, -alternating):
+        advantages = np.where(fields["mask"], signs, 0).astype(np.float32)
         for shift in (3.0, -3.0):
-            moved = fields | {
-                "advantages": np.where(mask, np.float32(sign), 0).astype(np.float32),
-                "logps": fields["logps"] + np.float32(shift),
-            }
-            gradient = case.run(moved).gradients["logps"][mask]
-            stopped = not (np.abs(gradient) > 1e-6).any()
-            where = f"where A {'>' if sign > 0 else '<'} 0 and the log-ratio is {shift:+g}"
-            if sign * shift > 0 and not stopped:
-                raise Failed(f"{where}, the gradient by logps is {gradient[np.argmax(np.abs(gradient))]:.6g}, not 0")
-            if sign * shift < 0 and (np.abs(gradient) < 1e-6).any():
-                raise Failed(f"{where}, the gradient by logps is 0 at {np.sum(np.abs(gradient) < 1e-6)} tokens")
+            moved = fields | {"advantages": advantages, "logps": fields["logps"] + np.float32(shift)}
+            gradient = case.run(moved).gradients["logps"]
+            for sign in np.unique(signs).tolist():
+                where = f"where A {'>' if sign > 0 else '<'} 0 and the log-ratio is {shift:+g}"
+                where += ", and A has both signs in each row" * bool(np.ptp(signs))
+                _judge_side(subject, gradient[advantages == sign], sign, shift, where)
+
+
+def _judge_side(subject: Subject, gradient: np.ndarray, sign: float, shift: float, where: str) -> None:
+    on = -sign * gradient if subject.declared.get("regularised") else np.abs(gradient)
+    if sign * shift > 0 and (on > 1e-6).any():
+        raise Failed(f"{where}, the gradient by logps is {gradient[np.argmax(on)]:.6g}, not 0")
+    if sign * shift < 0 and (np.abs(gradient) < 1e-6).any():
+        raise Failed(f"{where}, the gradient by logps is 0 at {np.sum(np.abs(gradient) < 1e-6)} tokens")
 
 
 def on_policy(fields: batch.Fields) -> batch.Fields:

@@ -160,6 +160,28 @@ def left_padding(subject: Subject) -> None:
     same(other, padded, "with other tokens in the padding: the hidden state", within=WITHIN, where=mask)
 
 
+@check("model", slow=True, fix="Let masked tokens change neither positions, keys nor a state that is carried on.")
+def gaps(subject: Subject) -> None:
+    """Masked tokens between true ones change nothing, in one pass or with a cache.
+
+    In episodes the turns of a batch have different lengths, so that shorter ones are padded in the middle.
+    """
+    tokens, mask = token_batch()
+    model = model_of(subject)
+    gap = np.arange(LENGTH) // 2 == 2  # two columns, of which the first ends a piece and the second begins one
+    closed = np.where(gap, LENGTH, np.arange(LENGTH)).argsort(kind="stable")
+    whole, _ = model.whole(tokens[:, closed], mask[:, closed] & (np.arange(LENGTH) < LENGTH - 2))
+    there = mask & ~gap
+    for found, what in ((model.whole(tokens, there)[0], "in one pass"), (model.cached(tokens, there), "with a cache")):
+        same(
+            np.asarray(found)[:, closed][:, : LENGTH - 2],
+            np.asarray(whole)[:, : LENGTH - 2],
+            f"with two masked tokens in the middle, {what}: the hidden state",
+            within=WITHIN,
+            where=mask[:, closed][:, : LENGTH - 2],
+        )
+
+
 @check("model", slow=True, fix="Let row i of the tokens attend to row i // (rows // prefix rows) of the prefix.")
 def prefix(subject: Subject) -> None:
     """A prompt that is computed once and continued by several rows gives the same results as whole rows.

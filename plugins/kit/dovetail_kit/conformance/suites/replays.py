@@ -95,6 +95,19 @@ def as_they_were(subject: Subject) -> None:
         seen += [{name: array[group] for name, array in fresh.items()} for group in range(FRESH)]
 
 
+@check("replay", fix="Where there are fewer groups than asked for, return empty masks for the others.")
+def joins_once(subject: Subject) -> None:
+    """The groups that join a step are different ones.
+
+    A group that fills the places of several counts as often in the step, which its completions have not deserved.
+    """
+    for step, (earlier, _) in enumerate(history_of(subject)):
+        joined = np.flatnonzero(earlier["mask"].any(axis=(1, 2)))
+        kinds = {tuple(earlier[name][group].tobytes() for name in ("prompt_tokens", "tokens")) for group in joined}
+        if len(kinds) < len(joined):
+            raise Failed(f"in step {step}, {len(joined)} groups join, of which {len(kinds)} are different")
+
+
 @check("replay", fix="Copy an array before you change it, and keep the shapes and types that `init` returns.")
 def buffer_is_data(subject: Subject) -> None:
     """Its state consists of numpy arrays whose shapes and types never change, and a step changes none of its arguments.

@@ -35,9 +35,17 @@ def each_group_by_itself(subject: Subject) -> None:
     of ones look mixed.
     """
     case = ArrayCase.of(subject)
-    fields = case.fields()
+    for empty in (0, 1, 2):
+        fields = case.fields()
+        ids = fields.get("group_ids", np.array(batch.GROUP_IDS))
+        mask = fields["mask"].copy()
+        mask[np.flatnonzero((ids == ALONE) & mask.any(axis=1))[:empty]] = False
+        _apart_from_the_others(case, batch.with_mask(fields, mask), ids)
+
+
+def _apart_from_the_others(case: ArrayCase, fields: batch.Fields, ids: Any) -> None:
+    """Complain if a group of equal scores is kept beside others, or beside its empty rows, and not by itself."""
     live = fields["mask"].any(axis=1)
-    ids = fields.get("group_ids", np.array(batch.GROUP_IDS))
     mixed = (np.arange(batch.ROWS) % 3 == 0).astype(np.float32)
     for equal in (1.0, 0.0):
         scores = np.where(ids == ALONE, equal, mixed)
@@ -47,7 +55,8 @@ def each_group_by_itself(subject: Subject) -> None:
         if not np.array_equal(alone, among[rows]):
             raise Failed(
                 f"a group whose scores are all {equal:g} is {'kept' if among[rows].any() else 'left out'} beside other"
-                f" groups, and {'kept' if alone.any() else 'left out'} by itself"
+                f" groups and {(ids == ALONE).sum() - len(rows)} empty rows of its own, and"
+                f" {'kept' if alone.any() else 'left out'} without them"
             )
 
 

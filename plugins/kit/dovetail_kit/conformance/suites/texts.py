@@ -22,7 +22,8 @@ from dovetail_kit.conformance.subject import Subject
 TEXTS = ("answer", "process_reward", "reward")
 REWARDS = ("process_reward", "reward")
 ROUNDING = 1e-6
-MADE_UP = "42"
+MADE_UP = {"prompt": "What is 6 * 7?", "answer": "42"}
+"""The columns of a record where no example is declared."""
 SECONDS = 20
 """Processor time for all hostile texts together; careful code takes far less than one second."""
 
@@ -51,8 +52,12 @@ def records_of(subject: Subject) -> list[dict[str, Any]]:
         (*like, *GIVEN, "completions") if pairs else (*(name for name in GIVEN if name != "examples"), "completions")
     )
     unknown = [read for read in subject.component.reads if read not in known]
-    if unknown == ["answer"] and subject.once("made-up answer", lambda: _takes_an_answer(subject)):
-        like = {"answer": MADE_UP}
+    if (
+        unknown
+        and {*unknown} <= {*MADE_UP, "examples"}
+        and subject.once("made up", lambda: _takes_what_is_made_up(subject))
+    ):
+        like = dict(MADE_UP)
     elif unknown:
         raise Inapplicable(
             f"it reads {', '.join(unknown)}, and the suite cannot know what these columns hold: declare"
@@ -61,11 +66,11 @@ def records_of(subject: Subject) -> list[dict[str, Any]]:
     return pairs + [dict(like) | {"completions": text} for text in texts[: 2 if starts_processes(subject) else None]]
 
 
-def _takes_an_answer(subject: Subject) -> bool:
+def _takes_what_is_made_up(subject: Subject) -> bool:
     """Tell whether the column `answer`, which its author may have meant otherwise, may hold a number as text."""
-    texts = ("", MADE_UP, "7", "is it?")
+    texts = ("", MADE_UP["answer"], "7", "is it?")
     try:
-        found = call_on(subject, [{"completions": text, "answer": MADE_UP} for text in texts])
+        found = call_on(subject, [MADE_UP | {"completions": text} for text in texts])
     except Inapplicable:
         raise
     except Exception:

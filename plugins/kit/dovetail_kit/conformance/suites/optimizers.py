@@ -1,0 +1,111 @@
+"""Claims about optimisers over many steps: what they keep, how their steps settle, and what a decay of weights does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dovetail.registry import Component
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.subject import Subject, allows
+from dovetail_kit.conformance.suites.numbers import quadratic_params
+
+OF_ADAM = ({"b1", "b2"}, {"beta1", "beta2"})
+"""What the decays of a mean and of a second moment are called where both are corrected for their start at zero."""
+HUMP = 1.5
+SEVERAL = 300
+DECAY = "weight_decay"
+
+
+def _steps(
+    subject: Subject, steps: int, *, scale: float = 1.0, changed: Mapping[str, Any] = MappingProxyType({})
+) -> tuple[list[Any], list[Any]]:
+    """Return the updates, and the states before and after, of steps along the same gradient, at the same weights."""
+    with jax.numpy_dtype_promotion("standard"):
+        optimizer = subject.bind(**(subject.floats | dict(changed)))(jnp.float32(1e-2))
+        params = quadratic_params()
+        gradient = jax.tree.map(lambda x: jnp.float32(scale) * x, params)
+        update = jax.jit(optimizer.update)
+        states, found = [optimizer.init(params)], []
+        for _ in range(steps):
+            updates, state = update(gradient, states[-1], params)
+            found.append(jax.tree.map(np.asarray, updates))
+            states.append(state)
+    return found, states
+
+
+def _is_adam(component: Component) -> bool:
+    return any(names <= {*component.params} for names in OF_ADAM) and not component.declares.get("noisy")
+
+
+@check(
+    "optimizer",
+    when=_is_adam,
+    unless="scheduled",
+    fix="Divide the mean by 1 - b1**count and the second moment by 1 - b2**count, and return both in the state.",
+)
+def steps_settle(subject: Subject) -> None:
+    """With the decays of Adam, b1 and b2, the steps along one gradient do not first grow and then shrink.
+
+    Means that start at zero are too small at first, the mean of squares for longer. Where they are not corrected, the
+    first steps of a run, at its highest noise, are several times too long.
+    """
+    updates, _ = _steps(subject, SEVERAL)
+    sizes = np.array([sum(np.abs(leaf).sum() for leaf in jax.tree.leaves(step)) for step in updates])
+    highest = int(np.argmax(sizes))
+    if sizes[highest] > HUMP * max(sizes[0], sizes[-1]):
+        raise Failed(
+            f"along one gradient step 1 is {sizes[0]:.6g} long, step {highest + 1} {sizes[highest]:.6g} and step"
+            f" {SEVERAL} {sizes[-1]:.6g}"
+        )
+
+
+@check(
+    "optimizer", unless="undefined_at_rest", fix="Return what was computed: state._replace(count=count, square=square)."
+)
+def keeps_its_moments(subject: Subject) -> None:
+    """Whatever its state has in the shape of a weight, and begins with zeros, changes in the first steps.
+
+    A moment that is computed and not kept makes every step the first one, while its correction goes on.
+    """
+    _, states = _steps(subject, 4)
+    shapes = {leaf.shape for leaf in jax.tree.leaves(quadratic_params()) if leaf.size > 1}
+    leaves = [jax.tree.leaves_with_path(state) for state in states]
+    for number, (path, first) in enumerate(leaves[0]):
+        if jnp.shape(first) not in shapes or np.any(np.asarray(first, np.float32)):
+            continue
+        if not any(np.any(np.asarray(state[number][1], np.float32)) for state in leaves[1:]):
+            raise Failed(
+                f"after each of {len(leaves) - 1} steps state{jax.tree_util.keystr(path)} is zero, as at first"
+            )
+
+
+@check(
+    "optimizer",
+    unless="undefined_at_rest",
+    when=lambda component: DECAY in component.params and not component.declares.get("noisy"),
+    fix="Add the decay after the scaling by moments: optax.add_decayed_weights comes behind optax.scale_by_adam. A"
+    " penalty that belongs to the gradient has another name, such as l2.",
+)
+def decay_is_decoupled(subject: Subject) -> None:
+    """Without a gradient, twice the `weight_decay` shrinks weights twice as much.
+
+    A decay that goes through the scaling of the moments moves every weight by a whole step, whatever the number is.
+    """
+    if DECAY not in subject.floats or not all(allows(subject.component, DECAY, value) for value in (0.05, 0.1)):
+        raise Inapplicable("its weight_decay is no number that can be 0.05 or 0.1")
+    once, twice = (
+        _steps(subject, 1, scale=0.0, changed={DECAY: np.float32(decay)})[0][0]["kernel"] for decay in (0.05, 0.1)
+    )
+    if not once.any() and not twice.any():
+        raise Failed("with 'weight_decay' = 0.1 a matrix without a gradient does not shrink")
+    if not np.allclose(twice, 2 * once, rtol=1e-2, atol=1e-8):
+        raise Failed(
+            f"without a gradient, 'weight_decay' = 0.1 moves a weight by {twice.flat[0]:.6g}, and 0.05 by"
+            f" {once.flat[0]:.6g}"
+        )
