@@ -17,3 +17,10 @@ def test_it_waits_for_its_time_and_for_others():
     pytest.importorskip("optuna")
     assert not percentile([(10, -1.0)], OTHERS, grace=10)
     assert not percentile([(20, -1.0)], OTHERS[:2])
+
+
+def test_others_that_have_diverged_are_left_out():
+    pytest.importorskip("optuna")
+    diverged = [[(10, 0.0), (20, float("-inf"))]] * 5
+    assert percentile([(10, 0.05), (20, 0.4)], OTHERS + diverged)
+    assert not percentile([(10, 0.05), (20, 0.8)], OTHERS + diverged)

@@ -52,6 +52,18 @@ def test_lower_may_be_better(store):
     assert list(stopping(-0.4, "min").judge(store, [first], store.trials)) == [(first, "rule at step 0, score 0.5")]
 
 
+@pytest.mark.parametrize("goal", ["max", "min"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_not_finite_is_the_worst(store, goal, bad):
+    first, second = store.trials
+    record(store, first, 0.5, bad)
+    record(store, second, 0.3, bad)
+    worst, sign = -float("inf"), 1 if goal == "max" else -1
+    stopped = [trial for trial, _ in stopping(-100, goal).judge(store, [first], store.trials)]
+    assert stopped == [first]
+    assert ASKED[-1] == ([(0, sign * 0.5), (1, worst)], [[(0, sign * 0.3), (1, worst)]])
+
+
 def test_a_rule_is_asked_again_only_when_there_is_something_new(store):
     first, second = store.trials
     rules = stopping(0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import ModuleType
 from typing import Annotated, Any
 
@@ -54,4 +55,6 @@ def percentile(
 
 def _trial(optuna: ModuleType, curve: Curve, state: Any) -> Any:
     value = curve[-1][1] if state.is_finished() else None
-    return optuna.trial.create_trial(state=state, value=value, intermediate_values=dict(curve))
+    # Optuna interpolates between values, which with -inf gives NaN and no decision; it leaves NaN out.
+    values = {step: value if math.isfinite(value) else math.nan for step, value in curve}
+    return optuna.trial.create_trial(state=state, value=value, intermediate_values=values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
@@ -11,7 +12,7 @@ from dovetail_lab.sweep.store import Store
 from dovetail_lab.sweep.trial import Trial
 
 Curve = list[tuple[int, float]]
-"""(step, value) pairs in the order in which they were recorded; higher is better."""
+"""(step, value) pairs in the order in which they were recorded; higher is better, and what is not finite is -inf."""
 
 
 @attrs.frozen(kw_only=True)
@@ -51,9 +52,13 @@ class Stopping:
                     break
 
     def _curve(self, store: Store, trial: Trial) -> Curve:
-        """The curve by step, the last value of each, signed so that higher is better."""
+        """The curve by step, the last value of each, signed so that higher is better.
+
+        Every comparison with NaN is false: to a rule, a trial that has diverged would never be worse than another.
+        """
         sign = 1.0 if self.goal == "max" else -1.0
-        return sorted((step, sign * value) for step, value in dict(store.curve(trial, self.metric)).items())
+        signed = ((step, sign * value) for step, value in dict(store.curve(trial, self.metric)).items())
+        return sorted((step, value if math.isfinite(value) else -math.inf) for step, value in signed)
 
     def _stops(self, curve: Curve, others: list[Curve], total_steps: int) -> bool:
         offered = {"curve": curve, "others": others, "total_steps": total_steps}
