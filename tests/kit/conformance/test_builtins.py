@@ -18,6 +18,8 @@ LONG = ("sizing/fit", "process_reward/equations::hostile_texts")
 """What takes several seconds: compiles a model in several sizes, or asks a process with a time limit."""
 TRACKERS = ("sink.mlflow", "sink.trackio", "sink.wandb")
 """What is installed for slow tests alone; their own deprecation warnings are not ours to mend."""
+OF_VERL = {("gsm8k", "right_whatever_the_number"): "verl removes separators of thousands from the text alone"}
+"""What `verl_compatible` takes over from verl, as the component's docstring says."""
 
 
 def _marks(component, check) -> list[pytest.MarkDecorator]:
@@ -46,7 +48,8 @@ def test_it_conforms(kind, name, variant, check):
     verdict = judge(check, tested)
     if verdict.outcome == "skipped":
         pytest.skip(verdict.seen)
-    assert verdict.outcome in ("passed", "known"), report(check, tested, verdict)
+    departs = variant and (name, check.name) in OF_VERL
+    assert verdict.outcome in (("failed",) if departs else ("passed", "known")), report(check, tested, verdict)
 
 
 def test_little_is_skipped():

@@ -185,6 +185,11 @@ def without_key(component: Component) -> bool:
     return on_batch(component) and "key" not in component.reads
 
 
+def draws_nothing(component: Component) -> bool:
+    """Tell whether it sees whole completions, and nothing in it depends on a random draw, of the batch or of a row."""
+    return without_key(component) and "row_keys" not in component.reads
+
+
 def _known(name: str, earlier: Fields) -> Any:
     return jnp.asarray(batch.field(name, earlier))
 

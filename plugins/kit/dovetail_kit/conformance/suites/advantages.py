@@ -111,9 +111,14 @@ def no_leak(subject: Subject) -> None:
     same(after[~changed], before[~changed], "with other scores in another group: the advantage of row")
 
 
-@check("advantage", reads=GROUPED, claim="shift_invariant", fix="Drop the claim, or subtract the group's mean.")
+@check(
+    "advantage",
+    reads=GROUPED,
+    claim="shift_invariant",
+    fix="Drop the claim, or subtract the group's mean before anything is squared.",
+)
 def shift_invariance(subject: Subject) -> None:
-    """A constant added to all scores of a group changes nothing.
+    """A constant added to all scores of a group changes nothing, a large one no more than rounding does.
 
     The claim tells that a reward's zero point does not matter; without it, the zero point is a hyperparameter.
     """
@@ -124,6 +129,8 @@ def shift_invariance(subject: Subject) -> None:
     before = case.run(batch.with_scores(fields, base)).value
     after = case.run(batch.with_scores(fields, base + shift)).value
     same(after, before, "with a constant added to the scores: the advantage", within=1e-4)
+    far = case.run(batch.with_scores(fields, base + 1000.0)).value
+    same(far, before, "with 1000 added to the scores: the advantage", within=2e-2)
 
 
 @check("advantage", reads=GROUPED, claim="zero_mean", fix="Drop the claim, or use the mean as the baseline.")

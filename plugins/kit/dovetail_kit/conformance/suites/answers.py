@@ -27,6 +27,7 @@ from dovetail_kit.conformance.suites.texts import (
 
 NUMBERS = (1_373_531, 2_486_420, 3_597_539, 4_606_648)
 """No completion of any other check has these."""
+APART = ("1", "10", "100", "42", "1.5", "15", "7", "-7")
 FORMS = ("{}", "It is {}.", "<answer>{}</answer>", "#### {}", r"\boxed{{{}}}")
 """Forms of an answer that are common."""
 
@@ -88,6 +89,48 @@ def _alike(ours: list[Any], theirs: list[Any]) -> bool:
     if right is None or wrong is None:
         return True
     return bool(np.sum(wrong) < np.sum(right) - ROUNDING) == bool(np.sum(worse) < np.sum(other) - ROUNDING)
+
+
+@check(
+    "reward",
+    claim="examples",
+    when=is_alone,
+    fix="Normalise the answer and the text in the same way, and compare |a - b| with a tolerance of |b|.",
+)
+def right_whatever_the_number(subject: Subject) -> None:
+    """A text that gives the answer as it is written is right: with a sign, or with separators of thousands.
+
+    Where only one of the two is normalised, no completion is ever right for such an answer.
+    """
+    record, answer = _good(subject)
+    (right,), (wrong,) = (call_on(subject, [_with(record, answer, said, NUMBERS[0])]) for said in NUMBERS[:2])
+    if right is None or wrong is None or not np.sum(right) > np.sum(wrong):
+        raise Inapplicable("it does not tell right from wrong by the number alone")
+    for written in (f"-{NUMBERS[0]}", f"{NUMBERS[0]:,}"):
+        (found,) = call_on(subject, [_with(record, answer, written, written)])
+        if found is not None and not np.sum(found) > np.sum(wrong):
+            raise Failed(
+                f"for the answer {written!r} the text {short(_with(record, answer, written, '')['completions'])}"
+                f" gets {found!r}, which is what a wrong one gets"
+            )
+
+
+@check("reward", claim="examples", when=is_alone, fix="Compare integers as integers, or in double precision.")
+def tells_large_numbers_apart(subject: Subject) -> None:
+    """16777217 is not 16777216, if it tells numbers apart that differ by a millionth.
+
+    They are the same number in single precision.
+    """
+    record, answer = _good(subject)
+    for base in (1_000_000, 2**24):
+        right, wrong = call_on(subject, [_with(record, answer, base, base), _with(record, answer, base + 1, base)])
+        if right is None or wrong is None or not np.sum(right) > np.sum(wrong):
+            if base == 2**24:
+                raise Failed(
+                    f"for the answer {base}, a text that says {base + 1} gets {wrong!r}, and one that says"
+                    f" {base} {right!r}"
+                )
+            raise Inapplicable("numbers that differ by a millionth are alike to it")
 
 
 @check("reward", claim="examples", when=is_alone, fix="Compare whole answers: 42 is not the answer 421.")
@@ -193,6 +236,22 @@ def numbers_vote_alike(subject: Subject) -> None:
         plain, other, spelt = (_answered(subject, form, said) for said in ("42", "43", "42.0"))
         if None not in (plain, other, spelt) and plain not in (other, spelt):
             raise Failed(f"{form.format('42')!r} has the answer {plain!r}, and {form.format('42.0')!r} has {spelt!r}")
+
+
+@check("answer", fix="Strip the zeros behind a decimal point, and no others.")
+def other_numbers_vote_apart(subject: Subject) -> None:
+    """Numbers that differ are different answers: 1, 10 and 100, 1.5 and 15, 7 and -7.
+
+    Votes for one number would be counted for another.
+    """
+    for form in FORMS:
+        votes = {said: _answered(subject, form, said) for said in APART}
+        if None in votes.values() or len({votes[said] for said in ("1", "42")}) < 2:
+            continue  # it does not read this form
+        for said, answer in votes.items():
+            alike = [other for other, theirs in votes.items() if theirs == answer and other != said]
+            if alike:
+                raise Failed(f"{form.format(said)!r} and {form.format(alike[0])!r} both have the answer {answer!r}")
 
 
 @check(*REWARDS, when=is_pure, fix="Parse numbers and literals; never eval, exec or import what a completion says.")

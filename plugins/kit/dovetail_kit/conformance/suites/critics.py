@@ -9,6 +9,8 @@ from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.subject import Subject
 
 TINY = 1e-6
+FINE = 0.01
+"""A step of the error, within which a loss whose slope is bounded changes little."""
 
 
 @check(
@@ -38,3 +40,35 @@ def no_error_no_loss(subject: Subject) -> None:
         if (wrong < right - TINY).any():
             least = int(np.argmin(wrong - right))
             raise Failed(f"with an error of {error:g} the loss is {wrong[least]:.6g}, and {right[least]:.6g} without")
+
+
+@check(
+    "value_loss",
+    reads=["values", "returns"],
+    unless="surrogate",
+    fix="Let the formulas agree where one ends and the next begins: Huber's line is δ (|e| - δ/2), with the factor δ.",
+)
+def no_jumps(subject: Subject) -> None:
+    """As an error grows, the loss changes by no more than its slopes say, also where one formula ends and another
+    begins.
+
+    A branch without its factor is continuous for one value of a hyperparameter alone: for the others the far branch has
+    another slope than the critic's config says.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    mask, returns = fields["mask"], fields["returns"]
+    before: tuple[np.ndarray, np.ndarray] | None = None
+    for error in np.arange(-3.0, 3.0, FINE):
+        values = (returns + np.float32(error)).astype(np.float32)
+        result = case.run(fields | {name: values for name in ("values", "old_values") if name in fields})
+        loss, slope = result.value[mask], np.abs(result.gradients["values"][mask])
+        if before is not None:
+            jump = np.abs(loss - before[0]) - 2 * FINE * np.maximum(slope, before[1])
+            if (jump > FINE * FINE).any():
+                at = int(np.argmax(jump))
+                raise Failed(
+                    f"with an error of {error:.2f} instead of {error - FINE:.2f} the loss jumps from"
+                    f" {before[0][at]:.6g} to {loss[at]:.6g}"
+                )
+        before = loss, slope

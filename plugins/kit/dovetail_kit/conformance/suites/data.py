@@ -240,7 +240,7 @@ def tokenizer_of(subject: Subject) -> Any:
 
     def make() -> Any:
         corpus = [
-            f"What is {i} + {i * 7 % 13}? It is <answer>{i + i * 7 % 13}</answer>, naïve café." for i in range(400)
+            f"What is {i} + {i * 7 % 13}?\nIt is <answer>{i + i * 7 % 13}</answer>, naïve café." for i in range(400)
         ]
         try:
             return subject.bind().make(corpus)

@@ -129,12 +129,14 @@ def returns_are_targets(subject: Subject) -> None:
 
 @check("value_loss", reads=["values", "returns"], fix="Square values - returns; take the larger of two losses.")
 def towards_the_returns(subject: Subject) -> None:
-    """Gradient descent moves no value away from its return, and some towards it.
+    """Gradient descent moves no value away from its return, and some towards it, where the critic has not moved yet.
 
     A critic that is pushed away from the returns makes advantages worse from step to step.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
+    if "old_values" in fields:
+        fields |= {"old_values": fields["values"]}
     pull = case.run(fields).gradients["values"] * (fields["values"] - fields["returns"])
     pull = np.where(fields["mask"], pull, 0)
     if (pull < -EPSILON).any():

@@ -171,7 +171,7 @@ def _tool_of(subject: Subject) -> Tool:
     return tool
 
 
-def _called(tool: Tool, text: str) -> Any:
+def _called(tool: Tool, text: str, state: Any = None) -> Any:
     """Return what a tool answers, or the exception whose message the model reads.
 
     Raises:
@@ -179,7 +179,7 @@ def _called(tool: Tool, text: str) -> Any:
     """
     try:
         types = schema(tool)["function"]["parameters"]["properties"]
-        given = arguments(tool, {name: _example_of(said, text) for name, said in types.items()})
+        given = arguments(tool, {name: _example_of(said, text) for name, said in types.items()}, state)
     except (DovetailError, ValueError) as error:
         raise Inapplicable(f"it cannot be called with made-up arguments: {error}") from error
     before = copy.deepcopy(given)
@@ -220,6 +220,29 @@ def answers_alike(subject: Subject) -> None:
 
 
 @check(
+    "tool",
+    reads=["state"],
+    fix="Return a new state, Result(text, state=(*state, note)), and leave the one that is given as it is.",
+)
+def leaves_its_state(subject: Subject) -> None:
+    """A call changes neither the state that it is given nor the one that an earlier call has returned.
+
+    Episodes are branched and replayed from their states: notes of one branch would appear in another.
+    """
+    tool = _tool_of(subject)
+    state, kept = None, list[tuple[str, Any, Any]]()
+    for text in STEADY:
+        answer = _called(tool, text, state)
+        if not isinstance(answer, Result) or answer.state is None:
+            continue
+        kept.append((text, answer.state, copy.deepcopy(answer.state)))
+        state = answer.state
+        for said, ours, before in kept:
+            if repr(ours) != repr(before):
+                raise Failed(f"called with {said!r} it returns the state {before!r}, which a later call makes {ours!r}")
+
+
+@check(
     "interaction",
     fix="Draw from the generator that is given, make a new state instead of changing one, and answer every turn but the"
     " last with a message.",
@@ -245,6 +268,29 @@ def is_a_function(subject: Subject) -> None:
             raise Failed(
                 f"after other episodes it gives {later[:120]}, and {earlier[:120]} at first: it keeps something"
             )
+
+
+@check(
+    "interaction",
+    when=lambda component: hasattr(component.load(), "anchor"),
+    fix="Return what the policy sees of the state, a number or a tuple; no id(), no counter and no time.",
+)
+def equal_states_are_anchored_alike(subject: Subject) -> None:
+    """`anchor` gives the same value for equal states of two episodes, and one that can be compared.
+
+    Steps of different episodes are grouped by it: with a value of its own for each, no step has another one beside it.
+    """
+    interaction: Any = subject.bind()
+    for number, text in enumerate(TEXTS[:5]):
+        state, _ = interaction.reset(_example(interaction), np.random.default_rng(number))
+        for turn in range(TURNS):
+            ours, theirs = interaction.anchor(state), interaction.anchor(copy.deepcopy(state))
+            if ours != theirs or hash(ours) != hash(theirs):
+                raise Failed(f"a state has the anchor {ours!r}, and one that equals it {theirs!r}")
+            step = interaction.step(state, Turn(text=text, number=turn), np.random.default_rng(turn))
+            if step.done:
+                break
+            state = step.state
 
 
 @check("interaction", fix="Name every column that reset reads in `columns`; what has a default is not there otherwise.")

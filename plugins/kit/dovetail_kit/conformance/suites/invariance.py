@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail_kit.conformance import batch
-from dovetail_kit.conformance.case import LEARNT, ArrayCase, on_batch, without_key
+from dovetail_kit.conformance.case import LEARNT, ArrayCase, draws_nothing, on_batch, without_key
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import finite, read_where, same, same_results
 from dovetail_kit.conformance.subject import Subject
@@ -61,7 +61,7 @@ def numbers_outside_the_mask(subject: Subject) -> None:
 
 @check(
     *ARRAYS,
-    when=lambda component: without_key(component) and "row_keys" not in component.reads,
+    when=draws_nothing,
     unless="by_position",
     fix="Count policy tokens, jnp.cumsum(mask), instead of positions; carry traces across what the mask leaves out.",
 )

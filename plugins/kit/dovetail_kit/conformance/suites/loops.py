@@ -189,7 +189,7 @@ def _twice(loop: Any, written: ToolFormat) -> Iterator[tuple[list[list[str | Non
 
 
 def open_loop(subject: Subject) -> tuple[Any, ToolFormat]:
-    """Open a loop with tools and an environment, or with one of them if it refuses both; with any format of calls.
+    """Open a loop with tools and an environment, or with one of them or neither if it refuses; any format of calls.
 
     Raises:
         Inapplicable: if it takes none, or opens nothing.
@@ -203,7 +203,7 @@ def open_loop(subject: Subject) -> tuple[Any, ToolFormat]:
 def _opened(subject: Subject) -> tuple[Any, ToolFormat]:
     tools = [Tool(name=function.__name__, function=function, target=function) for function in (add, lose)]
     refused = []
-    for interaction, offered in ((Dice(), tools), (Dice(), []), (None, tools)):
+    for interaction, offered in ((Dice(), tools), (Dice(), []), (None, tools), (None, [])):
         for name in current().names("tool_format"):
             written: Any = current().get("tool_format", name).bind()
             try:

@@ -41,6 +41,38 @@ def does_not_repel(subject: Subject) -> None:
         )
 
 
+@check(
+    "policy_loss",
+    claim="regularised",
+    reads=["logps", "ref_logps", "advantages"],
+    fix="Add the penalty outside of the bracket that the advantage multiplies: -A·r + β·k, not -A·(r - β·k).",
+)
+def pulls_whatever_the_advantage(subject: Subject) -> None:
+    """A term that reads `ref_logps` pulls towards the reference where advantages are negative, too.
+
+    Multiplied by the advantage, it drives the policy away from the reference on every completion that fails.
+    """
+    case = ArrayCase.of(subject)
+    fields = on_policy(case.fields())
+    mask, pulls = fields["mask"], {}
+    for sign in (1.0, -1.0):
+        advantages = np.where(mask, np.float32(sign), 0).astype(np.float32)
+        near, above, below = (
+            case.run(fields | {"advantages": advantages, "ref_logps": fields["logps"] - np.float32(gap)})
+            .gradients["logps"][mask]
+            .sum()
+            for gap in (0.0, GAP, -GAP)
+        )
+        pulls[sign] = float(above - near), float(near - below)
+    for which, what in ((0, "above"), (1, "below")):
+        ours, theirs = pulls[1.0][which], pulls[-1.0][which]
+        if ours * theirs < -EPSILON * EPSILON and min(abs(ours), abs(theirs)) > EPSILON:
+            raise Failed(
+                f"with log π {GAP:g} {what} the reference, the gradients add up to {ours:.6g} more where A = 1, and to"
+                f" {theirs:.6g} more where A = -1: one of them moves away"
+            )
+
+
 def _corrects_itself(component: Component) -> bool:
     return {"logps", "old_logps", "rollout_logps", "advantages"} <= {*component.reads} and "correction" in (
         component.declares.get("excludes", ())

@@ -10,7 +10,7 @@ import numpy as np
 from dovetail.errors import listing
 from dovetail.registry import Component
 from dovetail_kit.conformance import batch
-from dovetail_kit.conformance.case import ArrayCase
+from dovetail_kit.conformance.case import ArrayCase, draws_nothing
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.directions import EPSILON, ROW
@@ -21,7 +21,12 @@ OWN = ("old_logps", "rollout_logps", "answer_logps", "demo_logps", "ref_logps", 
 """Log-probabilities that are no other model's to be imitated."""
 
 
-@check("policy_loss", reads=["advantages", "logps"], fix="Multiply each token's term by the advantage of that token.")
+@check(
+    "policy_loss",
+    reads=["advantages", "logps"],
+    when=draws_nothing,
+    fix="Multiply each token's term by the advantage of that token.",
+)
 def every_advantage_counts(subject: Subject) -> None:
     """On policy, the advantage of every single token counts, where it is positive or where it is negative.
 

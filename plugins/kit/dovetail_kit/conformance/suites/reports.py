@@ -7,7 +7,7 @@ import numpy as np
 
 from dovetail.step.parts import sums
 from dovetail_kit.conformance import batch
-from dovetail_kit.conformance.case import ArrayCase, without_key
+from dovetail_kit.conformance.case import ArrayCase, draws_nothing, without_key
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.invariance import live_rows
@@ -47,7 +47,11 @@ def _reduced(metrics: dict[str, np.ndarray], mask: np.ndarray) -> dict[str, floa
     return {name: float(total / max(count, 1.0)) for name, (total, count) in found.items()}  # pyright: ignore
 
 
-@check(*LOSSES, fix="Leave what is not finite as it is: no nan_to_num, and no jnp.where(jnp.isfinite(x), x, 0).")
+@check(
+    *LOSSES,
+    when=draws_nothing,
+    fix="Leave what is not finite as it is: no nan_to_num, and no jnp.where(jnp.isfinite(x), x, 0).",
+)
 def nan_of_the_model_is_seen(subject: Subject) -> None:
     """If the model gives NaN at a policy token, so does the loss.
 

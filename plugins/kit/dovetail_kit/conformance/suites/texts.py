@@ -229,6 +229,8 @@ def by_its_group(subject: Subject) -> None:
     among = [*records, *records]
     twice = call_on(subject, among)
     _compare(records, twice[: len(records)], twice[len(records) :], ROUNDING)
+    side_by_side = call_on(subject, [record for record in records for _ in range(2)])
+    _compare(records, twice[: len(records)], side_by_side[::2], ROUNDING)
 
 
 def equal_within(ours: Any, theirs: Any, within: float) -> bool:
