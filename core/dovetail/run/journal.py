@@ -25,7 +25,8 @@ CLOCKED = ("timings.jsonl", "spans.jsonl")
 """The files that differ between two runs with the same config and seed."""
 FILES = ("metrics.jsonl", *CLOCKED, "samples.jsonl", "eval.jsonl")
 MESSAGES = "messages.bin"
-"""The file of messages from the sampler to the trainer, if `run.keep_messages` is set; see `dovetail.run.blocks`."""
+"""The file of messages from the sampler to the trainer, if a run keeps them (`run.keep_messages`); see
+`dovetail.run.blocks`."""
 
 
 class Journal:
@@ -60,10 +61,14 @@ class Journal:
         values = {name: [_number(value) for value in column.tolist()] for name, column in columns.items()}
         self._append("eval.jsonl", [{"phase": phase, "step": step, **values}])
 
+    @property
+    def keeps_messages(self) -> bool:
+        """Whether the file of messages is among those that are open."""
+        return MESSAGES in self._files
+
     def message(self, head: Mapping[str, Any], body: bytes) -> None:
         """Append a message that the trainer has taken from the sampler, before it is used for learning."""
-        if MESSAGES in self._files:
-            self._write(self._files[MESSAGES], [block(head, body)])
+        self._write(self._files[MESSAGES], [block(head, body)])
 
     def position(self) -> dict[str, int]:
         """Flush the files to disk, and return their sizes in bytes, which are stored with a checkpoint."""

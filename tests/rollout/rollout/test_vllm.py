@@ -162,7 +162,7 @@ def test_a_completion_that_has_not_begun_is_broken_off_too(fake, folder):
 def test_a_run_with_weights_in_flight(fake, tmp_path):
     fake.pace = 0.05
     ahead = ("sft.steps=0", "train.steps=6", "train.staleness=2", "train.in_flight=True", "eval.every=3")
-    more = ("train.correction=['tis_token']", "sampling.max_tokens=40", "run.keep_messages=True", "eval.at_start=False")
+    more = ("train.correction=['tis_token']", "sampling.max_tokens=40", "eval.at_start=False")
     engine = ("train.rollout=vllm", f"rollout.vllm.url='{fake.url}'", "rollout.vllm.probe=0.0")
     train(load(None, [*TINY, "model.decoder.head_dim=8", *engine, *ahead, *more]), tmp_path / "run")
     assert max(value for _, value in series(tmp_path / "run", "staleness/max")) <= 2
