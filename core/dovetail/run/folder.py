@@ -22,7 +22,7 @@ from dovetail.errors import RunError
 from dovetail.registry import current
 from dovetail.run.code import CODE, claim_code
 from dovetail.run.files import hold, read_record, write_whole
-from dovetail.run.journal import FILES, MESSAGES, Journal, Silent
+from dovetail.run.journal import FILES, MESSAGES, Journal, Silent, keeps_messages
 from dovetail.run.sources import SOURCES
 
 LIBRARIES = (
@@ -85,18 +85,12 @@ def open_folder(path: Path, config: Config) -> RunFolder:
             _claim(path, config)
             claim_code(path, config)
             _note_environment(path)
-            journal = Journal(path, *([MESSAGES] if _keeps_messages(config) else []))
+            journal = Journal(path, *([MESSAGES] if keeps_messages(config) else []))
             undo.pop_all()
         return RunFolder(path=path, config_id=config_id(config), run_id=run_id(config), journal=journal, lock=lock)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         reason = getattr(error, "strerror", None) or error
         raise RunError(f"run folder '{path}' cannot be written: {reason}") from error
-
-
-def _keeps_messages(config: Config) -> bool:
-    """Return whether a run keeps what its trainer learns from; see `run.keep_messages`."""
-    said = config.run.keep_messages
-    return config.train.in_flight if said is None else said
 
 
 def follow_folder(path: Path, config: Config) -> RunFolder:

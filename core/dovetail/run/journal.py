@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import Float
 
+from dovetail.config import Config
 from dovetail.errors import RunError
 from dovetail.run.blocks import block
 from dovetail.run.files import json_bytes
@@ -27,6 +28,12 @@ FILES = ("metrics.jsonl", *CLOCKED, "samples.jsonl", "eval.jsonl")
 MESSAGES = "messages.bin"
 """The file of messages from the sampler to the trainer, if a run keeps them (`run.keep_messages`); see
 `dovetail.run.blocks`."""
+
+
+def keeps_messages(config: Config) -> bool:
+    """Return whether a run keeps what its trainer learns from; see `run.keep_messages`."""
+    said = config.run.keep_messages
+    return config.train.in_flight if said is None else said
 
 
 class Journal:
