@@ -3,6 +3,7 @@
 import time
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from tests.sampled import sampled
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError, RewardError, RunError
+from dovetail.host.sampling import Sampler
 from dovetail.run.checkpoint import Checkpoints
 from dovetail.run.journal import CLOCKED, FILES
 from dovetail.run.summary import read_lines, series
@@ -26,7 +28,7 @@ from dovetail.train.metrics import Clock
 from dovetail.train.order import Task, tasks
 from dovetail_memory.cost import estimate
 from dovetail_rollout.ahead import Ahead
-from dovetail_rollout.rollout.vanilla import Vanilla
+from dovetail_rollout.rollout.vanilla import Vanilla, VanillaEngine
 
 K, STEPS = 2, 6
 CORRECTED = (*TINY, "sft.steps=0", "eval.examples=2", "train.correction=['tis_token']")
@@ -199,19 +201,38 @@ def test_a_run_goes_on_bit_for_bit_from_every_state_of_the_channels(undisturbed,
     assert_same_run(tmp_path, undisturbed)
 
 
-def test_a_reward_that_fails_ahead_of_the_trainer_ends_the_run_behind_the_last_batch(
-    undisturbed, tmp_path, monkeypatch, capsys
-):
-    """Earlier batches are still learned from; the checkpoint has the weights with which the failed batch was sampled."""
-    step, draw = 4, Drawing._round
+FAILURES = {
+    "reward": (Sampler, "score", RewardError("reward asked raised OSError: no answer")),
+    "engine": (VanillaEngine, "generate", RunError("rollout engine 'asked' is lost: no answer")),
+}
 
-    def failing(self, number, *arguments):
-        if number == step:
-            raise RewardError("reward asked raised OSError: no answer")
+
+@pytest.mark.parametrize(("owner", "method", "error"), FAILURES.values(), ids=FAILURES)
+def test_what_fails_ahead_of_the_trainer_ends_the_run_behind_the_last_batch(
+    undisturbed, tmp_path, monkeypatch, capsys, owner, method, error
+):
+    """The k earlier batches are still learned from; the checkpoint has the weights that sampled the failed one."""
+    step, draw, work, learn = 4, Drawing._round, getattr(owner, method), Learner.learn
+    drawn, failed = [], Event()
+
+    def drawing(self, number, *arguments):
+        drawn.append(number)
         return draw(self, number, *arguments)
 
-    monkeypatch.setattr(Drawing, "_round", failing)
-    with pytest.raises(RewardError, match="no answer"):
+    def failing(*arguments, **options):
+        if drawn[-1:] == [step]:
+            failed.set()
+            raise error
+        return work(*arguments, **options)
+
+    def learning(self, taken, number, clock):
+        assert number < step - K or failed.wait(60), "all that are in the channels are there when it fails"
+        return learn(self, taken, number, clock)
+
+    monkeypatch.setattr(Drawing, "_round", drawing)
+    monkeypatch.setattr(owner, method, failing)
+    monkeypatch.setattr(Learner, "learn", learning)
+    with pytest.raises(type(error), match="no answer"):
         run(tmp_path, "run.checkpoint_every=99")
     monkeypatch.undo()
     assert f"saved the state after rl step {step}" in capsys.readouterr().err

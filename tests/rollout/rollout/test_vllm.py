@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from tests.core.train.tiny import TINY
 from tests.rollout.fake_vllm import FakeVllm
+from tests.rollout.hosted.test_fleet import FAKE, LINUX, server_of
 from tests.rollout.hosted_case import Drawer, case, qwen2
 
 import dovetail
@@ -32,7 +33,6 @@ from dovetail_kit.rollout.checks import RANDOM
 from dovetail_lab.kept import kept_by
 
 QWEN2 = qwen2(width=16, head_dim=8)
-FAKE = f"{sys.executable} {Path(__file__).parents[1] / 'fake_vllm.py'}"
 
 
 @pytest.fixture(scope="module")
@@ -355,8 +355,7 @@ def started(folder, **params):
 
 def process_of(engine) -> int:
     """Return the id of the server's process."""
-    guard = engine.host.process._process.pid
-    return int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0])
+    return server_of(engine.host.process)
 
 
 def alive(pid: int) -> bool:
@@ -371,9 +370,6 @@ def gone(pid: int) -> bool:
     while alive(pid) and time.monotonic() < end:
         time.sleep(0.02)
     return not alive(pid)
-
-
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")
 
 
 @pytest.mark.slow
