@@ -1,5 +1,6 @@
 """Sampling ahead of the updates: results independent of timing, resuming in every state of the channels, refusals."""
 
+import errno
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -8,6 +9,7 @@ from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from orbax.checkpoint import CheckpointManager
 from tests.core.train.cut_off import cut_off
 from tests.core.train.test_loop import assert_same_parameters
 from tests.core.train.tiny import TINY
@@ -17,8 +19,9 @@ import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError, RewardError, RunError
 from dovetail.host.sampling import Sampler
+from dovetail.run.blocks import blocks
 from dovetail.run.checkpoint import Checkpoints
-from dovetail.run.journal import CLOCKED, FILES
+from dovetail.run.journal import CLOCKED, FILES, MESSAGES, Journal
 from dovetail.run.summary import read_lines, series
 from dovetail.spans import Span
 from dovetail.train.drawing import Drawing
@@ -258,6 +261,56 @@ def test_an_interrupted_trainer_saves_what_is_in_the_channels(undisturbed, tmp_p
     monkeypatch.undo()
     run(tmp_path)
     assert (tmp_path / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
+
+
+def full_at_a_message(monkeypatch, number: int) -> None:
+    """Let a disk be full when so many messages are written: the file is another one that takes nothing."""
+    write, written = Journal.message, []
+
+    def writing(self, head, body):
+        written.append(head)
+        if len(written) == number:
+            self._files[MESSAGES].close()
+            self._files[MESSAGES] = open("/dev/full", "ab")  # noqa: SIM115
+        write(self, head, body)
+
+    monkeypatch.setattr(Journal, "message", writing)
+
+
+def full_at_a_checkpoint(monkeypatch, number: int) -> None:
+    """Let a disk be full when the checkpoint of so many steps is written."""
+    save = CheckpointManager.save
+
+    def saving(self, step, **arguments):
+        if step >= number:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return save(self, step, **arguments)
+
+    monkeypatch.setattr(CheckpointManager, "save", saving)
+
+
+@pytest.mark.parametrize(
+    ("fill", "message"),
+    [
+        (full_at_a_message, "'/dev/full' cannot be written: No space left on device; checkpoints are kept"),
+        (full_at_a_checkpoint, "checkpoint 4 cannot be written in .*: .*No space left.*; the earlier ones are kept"),
+    ],
+    ids=["messages", "checkpoint"],
+)
+def test_a_full_disk_with_batches_in_the_channels_is_one_line_and_loses_none(
+    undisturbed, tmp_path, monkeypatch, fill, message
+):
+    kept = "run.keep_messages=True"
+    Pace(monkeypatch, 2)
+    fill(monkeypatch, 4)
+    with pytest.raises(RunError, match=message):
+        run(tmp_path, kept)
+    monkeypatch.undo()
+    assert newest(tmp_path)[1], "batches were in the channels"
+    run(tmp_path, kept)
+    assert_same_run(tmp_path, undisturbed)
+    kept_messages = [(head["version"], head["batch"]) for head, _ in blocks(tmp_path / MESSAGES)]
+    assert kept_messages == [(task.version, task.batch) for task in tasks(STEPS, K, lambda version: version % 2 == 0)]
 
 
 def test_a_run_does_not_go_on_with_another_staleness(undisturbed):

@@ -7,6 +7,7 @@ when to `spans.jsonl`.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -107,9 +108,10 @@ class Journal:
             file.seek(0, os.SEEK_END)
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files; a disk that is full was an error when it was written to, and is none again."""
         for file in self._files.values():
-            file.close()
+            with contextlib.suppress(OSError):
+                file.close()
 
     def _append(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
         self._write(self._files[name], (json_bytes(record) + b"\n" for record in records))
