@@ -89,6 +89,13 @@ def test_what_ran_when_is_measured_apart_from_what_came_of_it(undisturbed):
     assert [n for n in names - {"phase", "step"} if n not in documented and not n.startswith(known)] == []
 
 
+def test_nothing_is_compiled_after_the_second_step(undisturbed):
+    lines = read_lines(undisturbed / "timings.jsonl", "rl")
+    (second,) = [number for number, line in enumerate(lines) if line["step"] == 2 and "time/update" in line]
+    assert any("compile/programs" in line for line in lines[: second + 1]), "it is counted"
+    assert [line["compile/programs"] for line in lines[second + 1 :] if "compile/programs" in line] == []
+
+
 def test_each_program_records_what_it_does_one_thing_after_the_other(undisturbed):
     lines = read_lines(undisturbed / "spans.jsonl", "rl")
     found = [Span(*span) for line in lines for span in line["spans"]]
