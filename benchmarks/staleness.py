@@ -99,13 +99,15 @@ def run(latency: Latency, staleness: int, steps: int, overrides: list[str]) -> d
     plugin_manager().register(observer)
     with tempfile.TemporaryDirectory() as folder:
         train(config, Path(folder))
-        lines = read_lines(Path(folder) / "timings.jsonl", "rl")[WARM_UP:]
+        every = read_lines(Path(folder) / "timings.jsonl", "rl")
+    lines = every[WARM_UP:]
     plugin_manager().unregister(observer)
     ends = observer.ends[WARM_UP - 1 :]
     found = {
         "steps_per_second": (len(ends) - 1) / (ends[-1] - ends[0]),
         "update": statistics.median(line["time/scoring"] + line["time/update"] for line in lines),
         "trainer": statistics.fmean(line["time/scoring"] + line["time/update"] for line in lines),
+        "compiled_after_step_2": sum(line.get("compile/programs", 0.0) for line in every[2:]),
     }
     if not staleness:
         return found | {"sampler": statistics.fmean(sum(line[f"time/{name}"] for name in PARTS) for line in lines)}

@@ -1,12 +1,15 @@
 """Sampling ahead of the updates: results independent of timing, resuming in every state of the channels, refusals."""
 
+import errno
 import time
 from itertools import pairwise
 from pathlib import Path
+from threading import Event
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+from orbax.checkpoint import CheckpointManager
 from tests.core.train.cut_off import cut_off
 from tests.core.train.test_loop import assert_same_parameters
 from tests.core.train.tiny import TINY
@@ -15,8 +18,10 @@ from tests.sampled import sampled
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError, RewardError, RunError
+from dovetail.host.sampling import Sampler
+from dovetail.run.blocks import blocks
 from dovetail.run.checkpoint import Checkpoints
-from dovetail.run.journal import CLOCKED, FILES
+from dovetail.run.journal import CLOCKED, FILES, MESSAGES, Journal
 from dovetail.run.summary import read_lines, series
 from dovetail.spans import Span
 from dovetail.train.drawing import Drawing
@@ -26,7 +31,7 @@ from dovetail.train.metrics import Clock
 from dovetail.train.order import Task, tasks
 from dovetail_memory.cost import estimate
 from dovetail_rollout.ahead import Ahead
-from dovetail_rollout.rollout.vanilla import Vanilla
+from dovetail_rollout.rollout.vanilla import Vanilla, VanillaEngine
 
 K, STEPS = 2, 6
 CORRECTED = (*TINY, "sft.steps=0", "eval.examples=2", "train.correction=['tis_token']")
@@ -82,6 +87,13 @@ def test_what_ran_when_is_measured_apart_from_what_came_of_it(undisturbed):
     documented = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     known = ("compile/", "memory/", "loss_mask/", "reward/", "policy_loss/", "advantage/", "eval/", "curriculum/")
     assert [n for n in names - {"phase", "step"} if n not in documented and not n.startswith(known)] == []
+
+
+def test_nothing_is_compiled_after_the_second_step(undisturbed):
+    lines = read_lines(undisturbed / "timings.jsonl", "rl")
+    (second,) = [number for number, line in enumerate(lines) if line["step"] == 2 and "time/update" in line]
+    assert any("compile/programs" in line for line in lines[: second + 1]), "it is counted"
+    assert [line["compile/programs"] for line in lines[second + 1 :] if "compile/programs" in line] == []
 
 
 def test_each_program_records_what_it_does_one_thing_after_the_other(undisturbed):
@@ -199,19 +211,38 @@ def test_a_run_goes_on_bit_for_bit_from_every_state_of_the_channels(undisturbed,
     assert_same_run(tmp_path, undisturbed)
 
 
-def test_a_reward_that_fails_ahead_of_the_trainer_ends_the_run_behind_the_last_batch(
-    undisturbed, tmp_path, monkeypatch, capsys
-):
-    """Earlier batches are still learned from; the checkpoint has the weights with which the failed batch was sampled."""
-    step, draw = 4, Drawing._round
+FAILURES = {
+    "reward": (Sampler, "score", RewardError("reward asked raised OSError: no answer")),
+    "engine": (VanillaEngine, "generate", RunError("rollout engine 'asked' is lost: no answer")),
+}
 
-    def failing(self, number, *arguments):
-        if number == step:
-            raise RewardError("reward asked raised OSError: no answer")
+
+@pytest.mark.parametrize(("owner", "method", "error"), FAILURES.values(), ids=FAILURES)
+def test_what_fails_ahead_of_the_trainer_ends_the_run_behind_the_last_batch(
+    undisturbed, tmp_path, monkeypatch, capsys, owner, method, error
+):
+    """The k earlier batches are still learned from; the checkpoint has the weights that sampled the failed one."""
+    step, draw, work, learn = 4, Drawing._round, getattr(owner, method), Learner.learn
+    drawn, failed = [], Event()
+
+    def drawing(self, number, *arguments):
+        drawn.append(number)
         return draw(self, number, *arguments)
 
-    monkeypatch.setattr(Drawing, "_round", failing)
-    with pytest.raises(RewardError, match="no answer"):
+    def failing(*arguments, **options):
+        if drawn[-1:] == [step]:
+            failed.set()
+            raise error
+        return work(*arguments, **options)
+
+    def learning(self, taken, number, clock):
+        assert number < step - K or failed.wait(60), "all that are in the channels are there when it fails"
+        return learn(self, taken, number, clock)
+
+    monkeypatch.setattr(Drawing, "_round", drawing)
+    monkeypatch.setattr(owner, method, failing)
+    monkeypatch.setattr(Learner, "learn", learning)
+    with pytest.raises(type(error), match="no answer"):
         run(tmp_path, "run.checkpoint_every=99")
     monkeypatch.undo()
     assert f"saved the state after rl step {step}" in capsys.readouterr().err
@@ -237,6 +268,56 @@ def test_an_interrupted_trainer_saves_what_is_in_the_channels(undisturbed, tmp_p
     monkeypatch.undo()
     run(tmp_path)
     assert (tmp_path / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
+
+
+def full_at_a_message(monkeypatch, number: int) -> None:
+    """Let a disk be full when so many messages are written: the file is another one that takes nothing."""
+    write, written = Journal.message, []
+
+    def writing(self, head, body):
+        written.append(head)
+        if len(written) == number:
+            self._files[MESSAGES].close()
+            self._files[MESSAGES] = open("/dev/full", "ab")  # noqa: SIM115
+        write(self, head, body)
+
+    monkeypatch.setattr(Journal, "message", writing)
+
+
+def full_at_a_checkpoint(monkeypatch, number: int) -> None:
+    """Let a disk be full when the checkpoint of so many steps is written."""
+    save = CheckpointManager.save
+
+    def saving(self, step, **arguments):
+        if step >= number:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return save(self, step, **arguments)
+
+    monkeypatch.setattr(CheckpointManager, "save", saving)
+
+
+@pytest.mark.parametrize(
+    ("fill", "message"),
+    [
+        (full_at_a_message, "'/dev/full' cannot be written: No space left on device; checkpoints are kept"),
+        (full_at_a_checkpoint, "checkpoint 4 cannot be written in .*: .*No space left.*; the earlier ones are kept"),
+    ],
+    ids=["messages", "checkpoint"],
+)
+def test_a_full_disk_with_batches_in_the_channels_is_one_line_and_loses_none(
+    undisturbed, tmp_path, monkeypatch, fill, message
+):
+    kept = "run.keep_messages=True"
+    Pace(monkeypatch, 2)
+    fill(monkeypatch, 4)
+    with pytest.raises(RunError, match=message):
+        run(tmp_path, kept)
+    monkeypatch.undo()
+    assert newest(tmp_path)[1], "batches were in the channels"
+    run(tmp_path, kept)
+    assert_same_run(tmp_path, undisturbed)
+    kept_messages = [(head["version"], head["batch"]) for head, _ in blocks(tmp_path / MESSAGES)]
+    assert kept_messages == [(task.version, task.batch) for task in tasks(STEPS, K, lambda version: version % 2 == 0)]
 
 
 def test_a_run_does_not_go_on_with_another_staleness(undisturbed):

@@ -26,6 +26,7 @@ def case(name):
 LONG = {
     "check_batch_does_not_matter",
     "check_cuts_draw_from_the_support",
+    "check_long_prompts_after_a_sync",
     *(check.__name__ for check in episodes.CHECKS),
 }
 CASES = [

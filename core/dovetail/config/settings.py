@@ -233,7 +233,8 @@ class Run:
             in addition to the newest ones, and `--checkpoint best` finds it. `eval.every` must be a multiple of
             `run.checkpoint_every`.
         sinks: where metrics go in addition to the run folder (`wandb`, `mlflow`, `tensorboard`, ...).
-        keep_messages: whether everything that the trainer gets from the sampler is kept, for `dovetail replay`.
+        keep_messages: whether everything that the trainer gets from the sampler is kept, for `dovetail replay`; None
+            keeps it where nothing else can repeat the run, with `train.in_flight`.
     """
 
     seed: int = 0
@@ -241,7 +242,7 @@ class Run:
     checkpoint_every: Annotated[int, Ge(1)] = attrs.field(default=20, validator=in_range)
     keep_checkpoints: Annotated[int, Ge(1)] = attrs.field(default=2, validator=in_range)
     keep_best: str | None = None
-    keep_messages: bool = False
+    keep_messages: bool | None = None
     sinks: tuple[str, ...] = chosen("sink", ("console", "tensorboard"))
 
 

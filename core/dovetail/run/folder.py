@@ -22,7 +22,7 @@ from dovetail.errors import RunError
 from dovetail.registry import current
 from dovetail.run.code import CODE, claim_code
 from dovetail.run.files import hold, read_record, write_whole
-from dovetail.run.journal import FILES, MESSAGES, Journal, Silent
+from dovetail.run.journal import FILES, MESSAGES, Journal, Silent, keeps_messages
 from dovetail.run.sources import SOURCES
 
 LIBRARIES = (
@@ -85,7 +85,7 @@ def open_folder(path: Path, config: Config) -> RunFolder:
             _claim(path, config)
             claim_code(path, config)
             _note_environment(path)
-            journal = Journal(path, *([MESSAGES] if config.run.keep_messages else []))
+            journal = Journal(path, *([MESSAGES] if keeps_messages(config) else []))
             undo.pop_all()
         return RunFolder(path=path, config_id=config_id(config), run_id=run_id(config), journal=journal, lock=lock)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path

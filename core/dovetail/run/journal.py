@@ -7,6 +7,7 @@ when to `spans.jsonl`.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 from jaxtyping import Float
 
+from dovetail.config import Config
 from dovetail.errors import RunError
 from dovetail.run.blocks import block
 from dovetail.run.files import json_bytes
@@ -25,7 +27,14 @@ CLOCKED = ("timings.jsonl", "spans.jsonl")
 """The files that differ between two runs with the same config and seed."""
 FILES = ("metrics.jsonl", *CLOCKED, "samples.jsonl", "eval.jsonl")
 MESSAGES = "messages.bin"
-"""The file of messages from the sampler to the trainer, if `run.keep_messages` is set; see `dovetail.run.blocks`."""
+"""The file of messages from the sampler to the trainer, if a run keeps them (`run.keep_messages`); see
+`dovetail.run.blocks`."""
+
+
+def keeps_messages(config: Config) -> bool:
+    """Return whether a run keeps what its trainer learns from; see `run.keep_messages`."""
+    said = config.run.keep_messages
+    return config.train.in_flight if said is None else said
 
 
 class Journal:
@@ -60,10 +69,14 @@ class Journal:
         values = {name: [_number(value) for value in column.tolist()] for name, column in columns.items()}
         self._append("eval.jsonl", [{"phase": phase, "step": step, **values}])
 
+    @property
+    def keeps_messages(self) -> bool:
+        """Whether the file of messages is among those that are open."""
+        return MESSAGES in self._files
+
     def message(self, head: Mapping[str, Any], body: bytes) -> None:
         """Append a message that the trainer has taken from the sampler, before it is used for learning."""
-        if MESSAGES in self._files:
-            self._write(self._files[MESSAGES], [block(head, body)])
+        self._write(self._files[MESSAGES], [block(head, body)])
 
     def position(self) -> dict[str, int]:
         """Flush the files to disk, and return their sizes in bytes, which are stored with a checkpoint."""
@@ -95,9 +108,10 @@ class Journal:
             file.seek(0, os.SEEK_END)
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files; a disk that is full was an error when it was written to, and is none again."""
         for file in self._files.values():
-            file.close()
+            with contextlib.suppress(OSError):
+                file.close()
 
     def _append(self, name: str, records: Iterable[Mapping[str, Any]]) -> None:
         self._write(self._files[name], (json_bytes(record) + b"\n" for record in records))

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from dovetail.arrays import full_precision
-from dovetail.devices.mesh import keep_rows_cut
+from dovetail.devices.mesh import keep_rows_cut, row_parts
 from dovetail.kinds import FIELDS
 from dovetail.plan.roles import INPUTS
 from dovetail.step.algorithm import Sizes
@@ -130,12 +130,14 @@ class Buckets:
     def of(cls, sizes: Sizes, batch: Batch) -> Buckets:
         """Return the division of a batch.
 
-        A sorted micro-batch has half the rows of an unsorted one. The tokens saved are used for the chunk's prompts,
+        A sorted micro-batch has half the rows of an unsorted one, and as many on each device, since rows that some
+        device lacks are computed as padding. The tokens saved are used for the chunk's prompts,
         whose state stays in memory until all of their completions are done, so the memory needed does not grow.
         """
         (rows, tokens), prompt = batch["tokens"].shape, batch["prompt_tokens"].shape[1]
         unsorted, together = min(sizes.micro_batch_size, rows), sizes.rows_per_prompt
-        size = max(1, unsorted // 2)
+        parts = row_parts(unsorted)
+        size = -(-max(1, unsorted // 2) // parts) * parts
         left = (unsorted - size) * tokens + -(-unsorted // together) * prompt
         at_once = max(1, left // prompt)
         number = -(-rows // together)

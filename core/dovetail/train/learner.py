@@ -144,8 +144,8 @@ class Learner:
         task = self.sampling.next
         assert task is not None, "a run takes what there is"
         message = self.sampling.take(clock)
-        if self.run.config.run.keep_messages:
-            self.run.folder.journal.message(in_flight.head(task, message), in_flight.bytes_of(message))
+        if (journal := self.run.folder.journal).keeps_messages:
+            journal.message(in_flight.head(task, message), in_flight.bytes_of(message))
         return message
 
     def take_evaluations(self, step: int) -> None:

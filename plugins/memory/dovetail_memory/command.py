@@ -18,7 +18,8 @@ WIDEST: Final = 32
 def add(commands: Commands) -> None:
     """Declare the command."""
     summary = "print the parameters, memory per device, tokens and operations of a step; needs no weights or data"
-    command = commands.add_parser("plan", help=summary)
+    forecast = "What a recorded run would take with other settings is predicted by `dovetail simulate`."
+    command = commands.add_parser("plan", help=summary, description=f"{summary}. {forecast}")
     add_config(command)
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=run)

@@ -84,6 +84,34 @@ def test_explain_says_how_completions_are_packed(capsys):
     assert f"completions in an update: {said}" in capsys.readouterr().out
 
 
+AHEAD = ("train.correction=['tis_token']", "train.staleness=2")
+IN_FLIGHT = (*AHEAD, "train.rollout=vllm", "train.in_flight=True")
+KEPT = "each batch is written to messages.bin before it is trained on, for `dovetail replay`"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ((), []),
+        (AHEAD, ["batch n is sampled and scored with the weights of max(0, n - 2) updates, beside the trainer"]),
+        ((*AHEAD, "run.keep_messages=True"), ["batch n is sampled and scored", KEPT]),
+        (IN_FLIGHT, ["batch n is sampled beside the trainer with the weights of max(0, n - 2) updates or newer ones", KEPT]),
+        ((*IN_FLIGHT, "run.keep_messages=False"), ["batch n is sampled beside", "no batch is kept (run.keep_messages"]),
+        (
+            (*AHEAD[:1], "train.group_filter=nonzero_variance", "train.prompts=8", "train.oversample=3"),
+            ["a round samples 11 prompts for a step of 8; groups that pass train.group_filter"],
+        ),
+    ],
+    ids=["in turn", "ahead", "kept", "in flight", "in flight and not kept", "oversampled"],
+)  # fmt: skip
+def test_explain_says_which_weights_sample_a_batch_and_what_becomes_of_it(overrides, said, capsys):
+    assert main(["explain", "quickstart", *sets(*overrides)]) == 0
+    before_the_plan, _, _ = capsys.readouterr().out.partition("stage ")
+    lines = [line for line in before_the_plan.splitlines()[1:] if line]
+    assert len(lines) == len(said)
+    assert all(line.startswith(start) for line, start in zip(lines, said, strict=True))
+
+
 def test_explain_warns_of_a_loss_without_gradient(capsys):
     main(["config", "explain", "quickstart", *sets("train.kl=k1", "train.kl_coef=0.1")])
     assert "warning: train.kl = k1 has zero expected gradient" in capsys.readouterr().out

@@ -7,6 +7,7 @@ import pytest
 from dovetail.config import load
 from dovetail.errors import RunError
 from dovetail.run.folder import branch_folder, open_folder
+from dovetail.run.journal import MESSAGES
 
 
 def config(tmp_path, *overrides):
@@ -36,6 +37,18 @@ def test_a_run_that_has_begun_keeps_its_folder(kept, tmp_path):
     said = "this one is .*: train.lr = 0.0001 -> 0.5. Choose another --folder"
     with pytest.raises(RunError, match=said):
         open_folder(tmp_path / "r", config(tmp_path, "train.lr=0.5"))
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "said", "kept"),
+    [(True, None, True), (True, False, False), (False, None, False), (False, True, True)],
+)
+def test_what_cannot_be_sampled_again_is_kept_unless_the_config_says_otherwise(in_flight, said, kept, tmp_path):
+    ahead = ("train.rollout=vllm", "train.staleness=1", "train.correction=['tis_token']")
+    mine = config(tmp_path, *ahead, f"train.in_flight={in_flight}", f"run.keep_messages={said}")
+    folder = open_folder(tmp_path / "r", mine)
+    folder.close()
+    assert folder.journal.keeps_messages == (tmp_path / "r" / MESSAGES).exists() == kept
 
 
 def test_a_run_goes_on_from_a_copy_of_another(tmp_path):

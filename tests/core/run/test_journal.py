@@ -1,7 +1,5 @@
 """Records are cut back to the step of the checkpoint from which a run resumes."""
 
-import contextlib
-
 import numpy as np
 import pytest
 
@@ -93,14 +91,13 @@ def test_records_that_are_removed_meanwhile_are_missed(tmp_path):
     journal.close()
 
 
-def test_a_full_disk_is_one_line(tmp_path):
-    journal = Journal(tmp_path)
-    journal._files["metrics.jsonl"].close()
-    full = open("/dev/full", "ab")  # noqa: SIM115
-    journal._files["metrics.jsonl"] = full
+@pytest.mark.parametrize("name", ["metrics.jsonl", MESSAGES])
+def test_a_full_disk_is_one_line(name, tmp_path):
+    """Closing the file would write again what could not be written."""
+    journal = Journal(tmp_path, MESSAGES)
+    journal._files[name].close()
+    journal._files[name] = open("/dev/full", "ab")  # noqa: SIM115
     with pytest.raises(RunError, match="'/dev/full' cannot be written: No space left on device; checkpoints are kept"):
-        journal.metrics("rl", 1, {"reward/mean": 0.5})
-    with contextlib.suppress(OSError):
-        full.close()
-    del journal._files["metrics.jsonl"]
+        journal.metrics("rl", 1, {"reward/mean": 0.5}) if name != MESSAGES else journal.message({"batch": 0}, b"body")
     journal.close()
+    assert all(file.closed for file in journal._files.values())

@@ -16,7 +16,8 @@ from tests.sampled import sampled
 
 import dovetail
 from dovetail.config import load
-from dovetail.step.algorithm import assemble
+from dovetail.devices.mesh import AXES, KINDS
+from dovetail.step.algorithm import Sizes, assemble
 from dovetail.step.buckets import Buckets
 from dovetail.step.forward import ValueModel
 from dovetail.step.update import Trained, Update
@@ -138,6 +139,22 @@ def test_long_prompts_are_read_a_few_at_a_time_and_dropout_is_that_of_the_row():
     whole, by_length = trained(1, 12), trained(3, 3)
     assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(whole)) > 1e-2
     jax.tree.map(close, by_length, whole)
+
+
+@pytest.mark.parametrize(
+    ("devices", "micro_batch_size", "size"), [(1, 8, 4), (8, 8, 8), (4, 24, 12), (8, 24, 16), (8, 32, 16), (8, 12, 6)]
+)
+def test_the_rows_of_a_micro_batch_are_as_many_on_each_device(devices, micro_batch_size, size):
+    """Rows of one width are equal work, and those that some device lacks would be computed as padding."""
+    sizes = Sizes(
+        epochs=1, group_size=8, mini_batch_size=64, micro_batch_size=micro_batch_size, length_buckets=4, segments=1
+    )
+    batch = {"tokens": jnp.zeros((64, 16), jnp.int32), "prompt_tokens": jnp.zeros((64, 4), jnp.int32)}
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((devices, 1), AXES, KINDS)):
+        buckets = Buckets.of(sizes, batch)
+    assert buckets.size == size
+    rows = {buckets._rows_of(width) for width in buckets.widths}
+    assert micro_batch_size % devices or not any(number % devices for number in rows)
 
 
 def test_narrow_micro_batches_have_more_rows():

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from dovetail.errors import RunError
+from dovetail.errors import CompletionsFailed, RunError
 from dovetail_kit.rollout import EngineCase, Numbers
 from dovetail_kit.rollout.case import make_keys
-from dovetail_kit.rollout.checks import CHECKS
+from dovetail_kit.rollout.checks import CHECKS, check_long_prompts_after_a_sync, check_sync
 from dovetail_model.layers.mixture import Sparsity
 from dovetail_model.model.decoder import Decoder
 from dovetail_model.transformer import Transformer
@@ -155,6 +155,19 @@ class KeepsItsWeights(Sound):
         self.inner.sync(self.weights, version)
 
 
+class KeepsItsPrefixCache(Sound):
+    """Whatever fills a block of 128 tokens is read with the weights that have filled it."""
+
+    breaks = "check_long_prompts_after_a_sync"
+
+    def generate(self, tokens, mask, keys, sampling):
+        drawn = self.inner.generate(tokens, mask, keys, sampling)
+        if mask.shape[1] < 128:
+            return drawn
+        self.inner.sync(self.weights, 0)
+        return attrs.evolve(self.inner.generate(tokens, mask, keys, sampling), versions=drawn.versions)
+
+
 class DrawsByThread(Sound):
     breaks = "check_another_thread"
 
@@ -234,6 +247,26 @@ def test_a_broken_engine_fails_its_check(sound, name):
     check(attrs.evolve(whose, open=lambda: Sound(whose.open(), case.weights)))
     with pytest.raises(AssertionError):
         check(attrs.evolve(whose, open=lambda: engine(whose.open(), case.weights)))
+
+
+@pytest.mark.slow
+def test_a_stale_prefix_cache_is_in_no_short_prompt(sound):
+    case, shared = sound
+    check_sync(attrs.evolve(shared, open=lambda: KeepsItsPrefixCache(shared.open(), case.weights)))
+
+
+class HasLittleRoom(Sound):
+    """An engine that fails a prompt that is too long for it."""
+
+    def generate(self, tokens, *asked):
+        if tokens.shape[1] > 64:
+            raise CompletionsFailed("every completion failed: the prompt is too long")
+        return self.inner.generate(tokens, *asked)
+
+
+def test_an_engine_without_room_for_a_long_prompt_is_not_asked_for_more(sound):
+    case, shared = sound
+    check_long_prompts_after_a_sync(attrs.evolve(shared, open=lambda: HasLittleRoom(shared.open(), case.weights)))
 
 
 def test_every_check_catches_something():

@@ -80,7 +80,12 @@ def seeds(server):
 
 def pid_of(engine, number):
     """Return the id of a replica's server process."""
-    guard = engine.host.members[number].host.process._process.pid
+    return server_of(engine.host.members[number].host.process)
+
+
+def server_of(process):
+    """Return the id of the server that runs under a guard."""
+    guard = process._process.pid
     return int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0])
 
 

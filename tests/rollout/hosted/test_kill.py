@@ -17,11 +17,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.core.train.tiny import TINY
-from tests.rollout.hosted.test_fleet import LINUX
+from tests.rollout.hosted.test_fleet import FAKE, LINUX
 
 from dovetail.data import prompt_stream
 from dovetail.run.blocks import blocks
 from dovetail.run.checkpoint import Checkpoints
+from dovetail.run.summary import series
 from dovetail.train.in_flight import arrays_from
 
 STEPS, PROMPTS, SAMPLES, AHEAD = 7, 3, 2, 2
@@ -30,6 +31,13 @@ PATIENCE_SECONDS = 300
 
 ENGINES = {
     "vanilla": ("rollout.vanilla.replicas=2",),
+    "in flight": (
+        "train.rollout=vllm",
+        "train.in_flight=True",
+        f"rollout.vllm.command='{FAKE}'",
+        "rollout.vllm.probe=0.0",
+        "model.decoder.head_dim=8",
+    ),
     "vllm": (
         "train.rollout=vllm",
         f"rollout.vllm.flags={('--max-model-len', '64', '--enforce-eager')!r}",
@@ -78,9 +86,9 @@ def dovetail_step_end(phase, step, metrics):
 class Killed:
     """The run, started again and again."""
 
-    def __init__(self, place: Path, engine: str) -> None:
+    def __init__(self, place: Path, engine: str, every: int) -> None:
         self.place, self.folder, self.log = place, place / "run", place / "noted.jsonl"
-        self.engine = ENGINES[engine]
+        self.engine, self.every = ENGINES[engine], every
         (place / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
         (place / "noting.py").write_text(PLUGIN)
         (place / "empty.gin").write_text("")
@@ -115,7 +123,7 @@ class Killed:
             "train.loss_mask=all_of_it",
             *self.engine,
             "eval.every=None",
-            "run.checkpoint_every=1",
+            f"run.checkpoint_every={self.every}",
             "run.keep_messages=True",
         )
         said = [part for override in sets for part in ("--set", override)]
@@ -159,11 +167,20 @@ class Killed:
 
 @LINUX
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["vanilla", pytest.param("vllm", marks=needs_vllm)])
-def test_nothing_is_lost_and_nothing_trained_twice(tmp_path, engine):
-    run = Killed(tmp_path, engine)
+@pytest.mark.parametrize(
+    ("engine", "every", "kills"),
+    [
+        ("vanilla", 1, ((2, "trainer"), (4, "sampler"))),
+        ("vanilla", 3, ((2, "trainer"), (5, "trainer"))),
+        ("in flight", 1, ((2, "trainer"), (4, "sampler"))),
+        pytest.param("vllm", 1, ((2, "trainer"), (4, "sampler")), marks=needs_vllm),
+    ],
+    ids=["vanilla", "between checkpoints", "in flight", "vllm"],
+)
+def test_nothing_is_lost_and_nothing_trained_twice(tmp_path, engine, every, kills):
+    run = Killed(tmp_path, engine, every)
     channels = []
-    for steps, slow in ((2, "trainer"), (4, "sampler")):
+    for steps, slow in kills:
         run.kill_after(steps, slow)
         channels.append(run.cut[1])
     run.finish()
@@ -181,3 +198,6 @@ def test_nothing_is_lost_and_nothing_trained_twice(tmp_path, engine):
         assert scored == expected[: len(scored)], "it begins behind what the checkpoint has, and leaves out nothing"
     last, left = list(run.expected.items())[-1]
     assert run.scored(last) == left, "the last process has sampled all that was left"
+    times = Counter(ordinal for pid in run.expected for ordinal in run.scored(pid))
+    assert every == 1 or max(times.values()) > 1, "what was sampled after a checkpoint is sampled again"
+    assert max(value for _, value in series(run.folder, "staleness/max")) <= AHEAD

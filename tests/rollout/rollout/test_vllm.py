@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from tests.core.train.tiny import TINY
 from tests.rollout.fake_vllm import FakeVllm
+from tests.rollout.hosted.test_fleet import FAKE, LINUX, server_of
 from tests.rollout.hosted_case import Drawer, case, qwen2
 
 import dovetail
@@ -32,7 +33,6 @@ from dovetail_kit.rollout.checks import RANDOM
 from dovetail_lab.kept import kept_by
 
 QWEN2 = qwen2(width=16, head_dim=8)
-FAKE = f"{sys.executable} {Path(__file__).parents[1] / 'fake_vllm.py'}"
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def test_a_completion_that_has_not_begun_is_broken_off_too(fake, folder):
 def test_a_run_with_weights_in_flight(fake, tmp_path):
     fake.pace = 0.05
     ahead = ("sft.steps=0", "train.steps=6", "train.staleness=2", "train.in_flight=True", "eval.every=3")
-    more = ("train.correction=['tis_token']", "sampling.max_tokens=40", "run.keep_messages=True", "eval.at_start=False")
+    more = ("train.correction=['tis_token']", "sampling.max_tokens=40", "eval.at_start=False")
     engine = ("train.rollout=vllm", f"rollout.vllm.url='{fake.url}'", "rollout.vllm.probe=0.0")
     train(load(None, [*TINY, "model.decoder.head_dim=8", *engine, *ahead, *more]), tmp_path / "run")
     assert max(value for _, value in series(tmp_path / "run", "staleness/max")) <= 2
@@ -355,8 +355,7 @@ def started(folder, **params):
 
 def process_of(engine) -> int:
     """Return the id of the server's process."""
-    guard = engine.host.process._process.pid
-    return int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0])
+    return server_of(engine.host.process)
 
 
 def alive(pid: int) -> bool:
@@ -371,9 +370,6 @@ def gone(pid: int) -> bool:
     while alive(pid) and time.monotonic() < end:
         time.sleep(0.02)
     return not alive(pid)
-
-
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")
 
 
 @pytest.mark.slow

@@ -65,26 +65,6 @@ def test_conformance_of_a_server(check, opened):
     check(each.sharing(engine))
 
 
-def off_by(each, engine, weights, prompt):
-    """Return how far the reported log-probabilities of a long prompt's completions are from the model's."""
-    drawn = engine.generate(prompt, np.ones_like(prompt, bool), make_keys(0, 1, 2), RANDOM)
-    whole = np.concatenate([np.repeat(prompt, 2, axis=0), drawn.tokens], axis=1)
-    mask = np.concatenate([np.ones((2, prompt.shape[1]), bool), drawn.mask], axis=1)
-    model = nnx.merge(each.graphdef, *weights)
-    logits = np.asarray(model.logits(model(whole, mask)[0]))[:, prompt.shape[1] - 1 : -1]
-    return np.abs(np.where(drawn.mask, drawn.logps - expected_logps(logits, drawn.tokens, RANDOM), 0)).max()
-
-
-def test_the_prefix_cache_does_not_outlive_the_weights(opened):
-    """A CPU's blocks have 128 tokens: only a longer prompt has any that are kept."""
-    each, engine = opened
-    prompt = np.random.default_rng(0).integers(2, 13, (1, 200))
-    for version, weights in enumerate((each.weights, each.other)):
-        engine.sync(weights, version)
-        assert off_by(each, engine, weights, prompt) < 1e-4
-        assert off_by(each, engine, weights, prompt) < 1e-4
-
-
 def prefix_tokens(engine):
     """Return how many tokens the server has looked up in its prefix cache so far, and how many it found there."""
     client = engine.host.client

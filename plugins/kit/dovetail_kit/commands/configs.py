@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from dovetail.cli.options import Commands, add_config
 from dovetail_kit.notices import print_notices
@@ -57,8 +58,8 @@ def explain(options: argparse.Namespace) -> int:
     loaded = load(find(options.config), options.overrides)
     plan = loaded.plan or plan_step(loaded)
     print(f"config {config_id(loaded)}   run {run_id(loaded)}\n")
-    if ahead := loaded.train.staleness:
-        print(f"batch n is sampled and scored with the weights of max(0, n - {ahead}) updates, beside the trainer\n")
+    if said := list(_of_sampling(loaded)):
+        print(*said, sep="\n", end="\n\n")
     if loaded.train.length_buckets > 1 or loaded.train.packing:
         from dovetail.step.algorithm import assemble
         from dovetail.step.buckets import described
@@ -78,6 +79,30 @@ def explain(options: argparse.Namespace) -> int:
         _table([("model", "after a step", "begins as"), *models])
     print_notices(loaded)
     return 0
+
+
+def _of_sampling(config: Config) -> Iterator[str]:
+    """Yield what is special about batches: how old their weights are, how many prompts, whether they are kept."""
+    from dovetail.run.journal import MESSAGES, keeps_messages
+
+    train: Any = config.train
+    oldest = f"the weights of max(0, n - {train.staleness}) updates"
+    if train.in_flight:
+        yield (
+            f"batch n is sampled beside the trainer with {oldest} or newer ones, and goes on under newer weights as"
+            " soon as there are some, so it depends on how fast both sides are"
+        )
+    elif train.staleness:
+        yield f"batch n is sampled and scored with {oldest}, beside the trainer"
+    if train.oversample is not None:
+        yield (
+            f"a round samples {train.prompts_of_round} prompts for a step of {train.prompts}; groups that pass"
+            " train.group_filter and are not needed serve the next steps, oldest first"
+        )
+    if keeps_messages(config):
+        yield f"each batch is written to {MESSAGES} before it is trained on, for `dovetail replay`"
+    elif train.in_flight:
+        yield "no batch is kept (run.keep_messages = False), so the run can never be repeated"
 
 
 def _model(role: str, config: Config) -> tuple[str, str, str]:

@@ -23,6 +23,8 @@ SAMPLES: Final = 8
 LENGTH: Final = 6
 """The number of positions in a prompt, including padding."""
 MAX_TOKENS: Final = 8
+LONG: Final = 200
+"""The number of tokens in a prompt that fills a block of any prefix cache: vLLM's have 16 tokens, on CPUs 128."""
 
 
 @attrs.frozen
@@ -105,20 +107,31 @@ class EngineCase:
         mask = np.arange(LENGTH) >= np.array([0, 1, 3, LENGTH - 1])[:, None]
         return np.where(mask, tokens, self.tokenizer.pad_id), mask
 
+    def long_prompt(self) -> tuple[Int[np.ndarray, "prompt position"], Bool[np.ndarray, "prompt position"]]:
+        """Return a prompt of `LONG` tokens, which are those of the other prompts in turn, and its mask."""
+        tokens, mask = self.prompts()
+        return np.resize(tokens[mask], (1, LONG)), np.ones((1, LONG), bool)
+
     def generate(
         self, engine: RolloutEngine, sampling: Sampling, keys: Key[Array, "prompt sample"] | None = None
     ) -> Completions:
         """Sample completions of the prompts, with the usual keys unless others are given."""
         return engine.generate(*self.prompts(), make_keys() if keys is None else keys, sampling)
 
-    def logits(self, completions: Completions, weights: Weights) -> Float[np.ndarray, "seq token vocab"]:
-        """Return the model's own logits at each token of the completions, computed without a cache."""
-        tokens, mask = (np.repeat(array, len(completions.tokens) // PROMPTS, axis=0) for array in self.prompts())
+    def logits(
+        self, completions: Completions, weights: Weights, prompts: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> Float[np.ndarray, "seq token vocab"]:
+        """Return the model's own logits at each token of the completions, computed without a cache.
+
+        `prompts` are tokens and mask of the prompts, if they are not the usual ones.
+        """
+        prompts = prompts or self.prompts()
+        tokens, mask = (np.repeat(array, len(completions.tokens) // len(array), axis=0) for array in prompts)
         together = (
             np.concatenate([tokens, completions.tokens], axis=1),
             np.concatenate([mask, completions.mask], axis=1),
         )
-        return np.asarray(_forward(self.graphdef, weights, *together))[:, LENGTH - 1 : -1]
+        return np.asarray(_forward(self.graphdef, weights, *together))[:, tokens.shape[1] - 1 : -1]
 
 
 @attrs.frozen

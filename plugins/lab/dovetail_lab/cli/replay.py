@@ -13,7 +13,7 @@ from dovetail_lab.cli.policies import add_trust
 def add(commands: Commands) -> None:
     """Declare the command."""
     command = commands.add_parser("replay", help="repeat a run on its recorded completions, without an engine")
-    command.add_argument("source", metavar="RUN", type=Path, help="folder of a run with run.keep_messages = True")
+    command.add_argument("source", metavar="RUN", type=Path, help="folder of a run that has kept its messages")
     command.add_argument("--folder", type=given_path, help="folder of the new run (default: RUN-replayed)")
     add_trust(command)
     command.set_defaults(run=run)

@@ -284,6 +284,7 @@ ENGINE_FIXES = {
     " write each part's version into `versions`; or do not declare in_flight.",
     "another_thread": "Keep nothing by thread, and lock what the trainer shares; or do not declare versions.",
     "sync": "Replace the weights before the next call, and write the version into `versions`.",
+    "long_prompts_after_a_sync": "Empty the prefix cache after every sync, or key its blocks by the version too.",
     "failing_prompt": "Catch what a single prompt raises; give its rows an empty mask and 'error' as their `finish`.",
     "close": "Free what the engine holds once, and raise RunError when it is asked again.",
     "prompts_are_padded_on_the_left": "Refuse a prompt_mask that is true before it is false.",
