@@ -18,7 +18,7 @@ from typing import Any
 from dovetail.cli import train
 from dovetail.cli.commands import collect, parser_of
 from dovetail.cli.ending import end_without_threads
-from dovetail.cli.terminal import flush, silence, streams
+from dovetail.cli.terminal import Streams, streams
 from dovetail.cli.variables import shows_tracebacks, warn_of_misspelt
 from dovetail.errors import DovetailError, DovetailWarning, RunError, printable
 from dovetail.interruptions import interruptions, no_silent_success
@@ -48,24 +48,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = [*(sys.argv[1:] if arguments is None else arguments)]
     traceback = shows_tracebacks() or FLAG in given
     warn_of_misspelt()
-    with streams(), no_silent_success(), interruptions() as interrupted:
-        status = _run(given, traceback, interrupted)
+    with streams() as terminal, no_silent_success(), interruptions() as interrupted:
+        status = _run(given, traceback, interrupted, terminal)
     if arguments is None:  # the process ends with this command
         end_without_threads(status)
     return status
 
 
-def _run(given: Sequence[str], traceback: bool, interrupted: list[int]) -> int:
+def _run(given: Sequence[str], traceback: bool, interrupted: list[int], terminal: Streams) -> int:
     try:
         options = parse(given)
         for file in getattr(options, "plugins", ()):
             add_file(file)
         status = _status(options)
-        flush()
+        terminal.finish()
         return status
-    except BrokenPipeError:
-        silence()
-        return 0
     except SystemExit:
         raise
     except BaseException as error:  # a panic of a library in Rust is no Exception
