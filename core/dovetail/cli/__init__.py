@@ -7,6 +7,7 @@ run, so that `--help` is fast.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -28,6 +29,9 @@ from dovetail.registry.places import blamed
 
 _FORMAT = warnings.formatwarning
 FLAG = "--traceback"
+
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""What is the matter with the disk, and not with a plugin, wherever it is met."""
 
 GROUPS = (train.add,)
 """The functions that add the engine's own commands, in the order of `dovetail --help`; those of plugins follow."""
@@ -74,6 +78,10 @@ def _run(given: Sequence[str], traceback: bool, interrupted: list[int], terminal
             raise
         if isinstance(error, DovetailError):
             print(f"error: {printable(error)}", file=sys.stderr)
+            return 1
+        if isinstance(error, OSError) and error.errno in DISK:
+            what = f"'{error.filename}'" if error.filename else f"a file ({FLAG} shows which)"
+            print(f"error: {printable(what)} cannot be written: {error.strerror}", file=sys.stderr)
             return 1
         said = f"{type(error).__name__}: {error}".replace("\n", " ")
         print(f"error: unforeseen,{_blamed(error)} {printable(said)}; {FLAG} shows where", file=sys.stderr)
