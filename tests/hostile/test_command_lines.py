@@ -1,7 +1,9 @@
 """Command lines with mistakes, and broken environments."""
 
 import argparse
+import errno
 import os
+import re
 import sys
 
 import pytest
@@ -207,3 +209,24 @@ def test_what_is_no_exception_is_one_line_all_the_same(monkeypatch, capsys):
     monkeypatch.setattr("dovetail.cli.parse", lambda given: argparse.Namespace(run=panics))
     assert main([]) == 1
     assert capsys.readouterr().err.startswith("error: unforeseen, PanicException: index out of bounds note: run with;")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            r"a file \(--traceback shows which\) cannot be written: No sp",
+        ),
+        (OSError(errno.EROFS, "Read-only file system", "a/b"), "'a/b' cannot be written: Read-only file system"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded", "a"), "'a' cannot be written: Disk quota exceeded"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "unforeseen, BrokenPipeError: .* Broken pipe"),
+    ],
+)
+def test_a_disk_is_not_an_unforeseen_error_and_a_broken_pipe_no_success(error, said, monkeypatch, capsys):
+    def fails(options):
+        raise error
+
+    monkeypatch.setattr("dovetail.cli.parse", lambda given: argparse.Namespace(run=fails))
+    assert main([]) == 1
+    assert re.match(f"error: {said}.*\n$", capsys.readouterr().err)

@@ -3,10 +3,11 @@
 import json
 import os
 from html.parser import HTMLParser
+from pathlib import Path
 
 import attrs
 import pytest
-from tests.hostile.case import Case, attempt, attempt_call, contents
+from tests.hostile.case import USAGE, Case, attempt, attempt_call, contents
 
 from dovetail.api import open_run
 from dovetail.cli import main
@@ -268,6 +269,37 @@ def test_a_link_out_of_the_folder_is_not_written_through(name, config, tmp_path)
 
 def test_a_folder_whose_name_has_a_null_byte(config, tmp_path):
     attempt_call(lambda: open_folder(tmp_path / "r\0", config), RunError, "cannot be written: embedded null byte")
+
+
+def test_a_folder_whose_name_is_not_utf8(config, tmp_path):
+    """Orbax could not save the first checkpoint in it."""
+    refused = r"run folder '.*x\\udcff.*' cannot be written: its path is not UTF-8; choose another"
+    attempt_call(lambda: open_folder(tmp_path / "x\udcff", config), RunError, refused)
+    attempt_call(lambda: open_folder(tmp_path / "x\udcff" / "r", config), RunError, refused)
+    assert not list(tmp_path.glob("x*"))
+
+
+def test_a_run_in_a_folder_whose_name_is_not_utf8(config, tmp_path, monkeypatch):
+    (tmp_path / "x\udcff").mkdir()
+    monkeypatch.chdir(tmp_path / "x\udcff")
+    attempt_call(lambda: open_folder(Path("r"), config), RunError, "its path is not UTF-8")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train a.gin --folder",
+        "eval a.gin --out",
+        "export r --out",
+        "generate a.gin --out",
+        "sweep run a.gin --folder",
+        "report r --output",
+    ],
+)
+def test_a_place_for_results_whose_name_is_not_utf8(command, tmp_path, capsys, monkeypatch):
+    said = r": 'x\\udcff' is not UTF-8"
+    case = Case(f"{command} x\udcff", said, status=USAGE, files=RUN | {"a.gin": ""}, lines=99)
+    attempt(case, tmp_path, capsys, monkeypatch)
 
 
 def test_a_folder_that_is_a_file(config, tmp_path):

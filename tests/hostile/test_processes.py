@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -116,6 +117,40 @@ def test_standard_streams(redirected, status, tmp_path):
     assert "Exception ignored" not in err
     assert done.returncode in (status if isinstance(status, tuple) else (status,)), err
     assert err.count("\n") <= 1
+
+
+@pytest.mark.parametrize(
+    ("redirected", "status", "said"),
+    [
+        ("| head -n 1", 0, ""),
+        pytest.param("2>&1 >o | head -n 1", 0, "", marks=pytest.mark.slow),
+        pytest.param("2>&1 | true", 0, "", marks=pytest.mark.slow),
+        pytest.param(">/dev/full", 1, "error: the output cannot be written: No space left", marks=pytest.mark.slow),
+        pytest.param("2>/dev/full", 0, "", marks=pytest.mark.slow),
+        pytest.param(">/dev/full 2>&1", 1, "", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_does_not_end_with_who_reads_of_it(redirected, status, said, tmp_path):
+    """A log that goes through `head`, or onto a full disk, loses lines and no steps."""
+    (tmp_path / "a.gin").write_text("")
+    sets = (*TINY, "sft.steps=0", "run.sinks=('console',)")
+    words = [*PROGRAM, "train", "a.gin", "--folder", "r", *(part for each in sets for part in ("--set", each))]
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {shlex.join(words)} {redirected}"],
+        env=PLAIN | {"XLA_FLAGS": os.environ.get("XLA_FLAGS", ""), "JAX_PLATFORMS": "cpu"},
+        cwd=tmp_path,
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    err = done.stderr.decode()
+    assert done.returncode == status, err
+    assert "Traceback" not in err
+    assert "Exception ignored" not in err
+    assert said in err
+    steps = [json.loads(line)["step"] for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
+    assert steps[-1] == 4
+    assert (tmp_path / "r" / "checkpoints" / "steps" / "4").exists()
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs /proc to see what is being imported")

@@ -3,15 +3,23 @@
 import itertools
 import math
 import os
+import re
 import signal
 import sys
 
 import numpy as np
 import pytest
 from tests.core.host.test_rewards import EXAMPLES, scorer
+from tests.core.train.tiny import TINY
+from tests.executor.pool import cases
 from tests.hostile.case import attempt_call
 
+from dovetail.config import load
 from dovetail.errors import ConfigError, DovetailWarning, RewardError
+from dovetail.host import slow
+from dovetail.protocols import Completions
+from dovetail.train.columns import make_scorer
+from dovetail_executor.pool.processes import Processes
 from dovetail_reward.reward.compute_score import ComputeScore
 from dovetail_reward.reward.functions import Functions
 
@@ -165,3 +173,40 @@ def test_a_reward_that_empties_what_it_is_given_takes_nothing_from_the_next():
 def test_a_reward_that_is_interrupted_is_an_interruption():
     with pytest.raises(KeyboardInterrupt):
         scorer(raising(KeyboardInterrupt()))(EXAMPLES, COMPLETIONS)
+
+
+SLEEPS = "import asyncio, time\ndef f(completions):\n    time.sleep(9)\nasync def g(completions):\n    await asyncio.sleep(9)\n"
+
+
+@pytest.mark.parametrize("name", ["f", "g"])
+def test_a_reward_that_sleeps_is_named_while_the_run_waits(name, tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text(
+        SLEEPS.replace("(9)", "(0.5)").replace("(0.5)\n", "(0.5)\n    return [0.0, 1.0]\n")
+    )
+    sets = [f"reward.functions.path='{tmp_path}/own.py'", f"reward.functions.name='{name}'"]
+    config = load(None, [*TINY, *sets, "train.rewards=['functions']", "eval.success=functions"])
+    scores = make_scorer(config)
+    monkeypatch.setattr(slow, "SLOW_SECONDS", 0.1)
+    monkeypatch.setattr(slow, "_TOLD", set())
+    said = (
+        r"reward functions of '.*own\.py' has not returned for 0\.1 s, and nothing ends it \[.*:\d+\]; with"
+        r" reward\.functions\.pool = 'processes' its calls have a time limit, pool\.processes\.seconds"
+    )
+    drawn = Completions(
+        tokens=np.ones((2, 1), np.int32),
+        mask=np.ones((2, 1), bool),
+        logps=np.zeros((2, 1), np.float32),
+        finish=np.zeros(2, np.int8),
+        versions=np.zeros(2, np.int32),
+    )
+    with pytest.warns(DovetailWarning, match=said) as told:
+        found = [scores(EXAMPLES, COMPLETIONS, drawn).total.tolist() for _ in range(2)]
+    assert found == [[0.0, 1.0]] * 2
+    assert len(told) == 1
+    assert name == "g" or re.search(r"own\.py:3\]", str(told[0].message))
+
+
+def test_a_reward_that_sleeps_in_a_pool_ends_the_run_after_the_time_of_one_call():
+    reward = cases.component(cases.obey).bind(pool=Processes(workers=1, seconds=0.5))
+    with pytest.raises(RewardError, match="reward obey took longer than 0.5 s on the completion 'sleep'"):
+        reward(["sleep"] * 1000)

@@ -53,6 +53,12 @@ def test_a_late_call_ends_by_itself_and_the_next_is_served():
         assert workers.map([(9, 9**9), (2, 2), (9, 9**9), (2, 3)], time_limit=0.5) == [LATE, 4, LATE, 8]
 
 
+def test_calls_that_have_not_begun_are_not_made_once_one_ends_all():
+    with Workers(POW, processes=1) as workers:
+        calls = [(2, 2), (9, 9**9), *[(9, 9**9)] * 100]
+        assert workers.map(calls, time_limit=0.5, until=lambda result: result is LATE) == [4, LATE]
+
+
 def test_a_process_that_dies_is_late():
     with Workers(end, processes=1) as workers:
         assert workers.map([(1,), (0,)], time_limit=30) == [LATE, LATE]

@@ -7,6 +7,7 @@ run, so that `--help` is fast.
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 from dovetail.cli import train
 from dovetail.cli.commands import collect, parser_of
 from dovetail.cli.ending import end_without_threads
-from dovetail.cli.terminal import flush, silence, streams
+from dovetail.cli.terminal import Streams, streams
 from dovetail.cli.variables import shows_tracebacks, warn_of_misspelt
 from dovetail.errors import DovetailError, DovetailWarning, RunError, printable
 from dovetail.interruptions import interruptions, no_silent_success
@@ -28,6 +29,9 @@ from dovetail.registry.places import blamed
 
 _FORMAT = warnings.formatwarning
 FLAG = "--traceback"
+
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""What is the matter with the disk, and not with a plugin, wherever it is met."""
 
 GROUPS = (train.add,)
 """The functions that add the engine's own commands, in the order of `dovetail --help`; those of plugins follow."""
@@ -48,24 +52,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = [*(sys.argv[1:] if arguments is None else arguments)]
     traceback = shows_tracebacks() or FLAG in given
     warn_of_misspelt()
-    with streams(), no_silent_success(), interruptions() as interrupted:
-        status = _run(given, traceback, interrupted)
+    with streams() as terminal, no_silent_success(), interruptions() as interrupted:
+        status = _run(given, traceback, interrupted, terminal)
     if arguments is None:  # the process ends with this command
         end_without_threads(status)
     return status
 
 
-def _run(given: Sequence[str], traceback: bool, interrupted: list[int]) -> int:
+def _run(given: Sequence[str], traceback: bool, interrupted: list[int], terminal: Streams) -> int:
     try:
         options = parse(given)
         for file in getattr(options, "plugins", ()):
             add_file(file)
         status = _status(options)
-        flush()
+        terminal.finish()
         return status
-    except BrokenPipeError:
-        silence()
-        return 0
     except SystemExit:
         raise
     except BaseException as error:  # a panic of a library in Rust is no Exception
@@ -77,6 +78,10 @@ def _run(given: Sequence[str], traceback: bool, interrupted: list[int]) -> int:
             raise
         if isinstance(error, DovetailError):
             print(f"error: {printable(error)}", file=sys.stderr)
+            return 1
+        if isinstance(error, OSError) and error.errno in DISK:
+            what = f"'{error.filename}'" if error.filename else f"a file ({FLAG} shows which)"
+            print(f"error: {printable(what)} cannot be written: {error.strerror}", file=sys.stderr)
             return 1
         said = f"{type(error).__name__}: {error}".replace("\n", " ")
         print(f"error: unforeseen,{_blamed(error)} {printable(said)}; {FLAG} shows where", file=sys.stderr)

@@ -29,9 +29,16 @@ class Parser(argparse.ArgumentParser):
 
 
 def given_path(text: str) -> Path:
-    """Read the path of a result; an empty one would be the current folder, and is mostly a shell variable not set."""
+    """Read the path of a result; an empty one would be the current folder, and is mostly a shell variable not set.
+
+    A path in other bytes than UTF-8 is refused: orbax cannot write into it.
+    """
     if not text:
         raise argparse.ArgumentTypeError("it is empty; '.' is the folder where you are")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8; choose another name") from error
     return Path(text)
 
 

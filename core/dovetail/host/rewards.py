@@ -14,6 +14,7 @@ from jaxtyping import Float
 
 from dovetail.errors import DovetailError, PlanError, RewardError, listing, nearest
 from dovetail.host.records import OF_ALL
+from dovetail.host.slow import told_if_slow
 from dovetail.protocols import Completions, Episodes, Example
 from dovetail.registry.places import raised_in
 from dovetail.step.parts import Part, split_metrics
@@ -228,7 +229,8 @@ def call_reward(
         list(given[read]) if read in given else [example[read] for example in examples] for read in part.component.reads
     ]
     try:
-        returned, metrics = split_metrics(function(*arguments))
+        with told_if_slow(part):
+            returned, metrics = split_metrics(function(*arguments))
         if isinstance(returned, str | bytes | Mapping | Set):
             raise TypeError(
                 f"it returned {shown(repr(returned))}; return a list with a {_ENTRY[entry]} for each completion"

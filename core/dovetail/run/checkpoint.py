@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import functools
 import logging
-import sys
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import attrs
 import jax
@@ -23,10 +23,9 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy
 from dovetail.errors import RunError
 from dovetail.interruptions import uninterrupted
 from dovetail.run.best import best_of
+from dovetail.run.later import hush_later_errors
 
 START = "start"
-LATER: Final = ("Event loop is closed", "cannot schedule new futures after interpreter shutdown")
-"""What fails once nobody waits for it any more."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -147,15 +146,13 @@ class Checkpoints:
             RunError: if the disk is full or the folder is not writable; earlier checkpoints are kept.
         """
         arguments = ocp.args.Composite(state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(attrs.asdict(saved)))
+        hush_later_errors()
         try:
             with uninterrupted():
                 self._manager.save(number, args=arguments, force=True)
-        except KeyboardInterrupt:
-            _hush_later_errors()
-            raise
         except (OSError, ValueError) as error:
             raise RunError(
-                f"checkpoint {number} cannot be written in '{self._folder}': {error}; the earlier ones are kept"
+                f"checkpoint {number} cannot be written in '{self._folder}': {_why(error)}; the earlier ones are kept"
             ) from error
         return self._folder / "steps" / str(number)
 
@@ -167,7 +164,7 @@ class Checkpoints:
             RunError: if the checkpoint cannot be read.
         """
         arguments = ocp.args.Composite(state=ocp.args.StandardRestore(_abstract(like)))
-        _hush_later_errors()
+        hush_later_errors()
         try:
             return self._manager.restore(number, args=arguments)["state"]
         except Exception as error:
@@ -186,7 +183,7 @@ class Checkpoints:
         Raises:
             RunError: if the part has other shapes than `like`, or cannot be read.
         """
-        _hush_later_errors()
+        hush_later_errors()
         try:
             return self._restore_part(number, path, like)
         except RunError:
@@ -217,9 +214,18 @@ class Checkpoints:
 
     @_one_at_a_time
     def save_start(self, params: Any) -> None:
-        """Save the weights with which RL begins, those of the reference policy."""
-        with ocp.StandardCheckpointer() as checkpointer:
-            checkpointer.save(self._folder / START, params, force=True)
+        """Save the weights with which RL begins, those of the reference policy.
+
+        Raises:
+            RunError: if they cannot be written.
+        """
+        hush_later_errors()
+        folder = self._folder / START
+        try:
+            with ocp.StandardCheckpointer() as checkpointer:
+                checkpointer.save(folder, params, force=True)
+        except (OSError, ValueError) as error:
+            raise RunError(f"'{folder}' cannot be written: {_why(error)}") from error
 
     @_one_at_a_time
     def restore_start(self, like: Any) -> Any | None:
@@ -243,31 +249,10 @@ class Checkpoints:
         self._manager.close()
 
 
-@functools.cache
-def _hush_later_errors() -> None:
-    """Print no tracebacks of what nobody awaits any more.
-
-    When an array cannot be read, tensorstore prints one for every other array, and when a save is interrupted, the
-    threads of orbax print theirs as the interpreter ends.
-    """
-    print_it, print_unraisable, print_of_thread = sys.excepthook, sys.unraisablehook, threading.excepthook
-
-    def is_later(kind: type[BaseException] | None, error: BaseException | None) -> bool:
-        return kind is RuntimeError and str(error) in LATER
-
-    def hook(kind: type[BaseException], error: BaseException, where: Any) -> None:
-        if not is_later(kind, error):
-            print_it(kind, error, where)
-
-    def unraisable(found: Any) -> None:
-        if not is_later(found.exc_type, found.exc_value):
-            print_unraisable(found)
-
-    def of_thread(found: Any) -> None:
-        if not is_later(found.exc_type, found.exc_value):
-            print_of_thread(found)
-
-    sys.excepthook, sys.unraisablehook, threading.excepthook = hook, unraisable, of_thread
+def _why(error: Exception) -> str:
+    """Return the system's reason why something could not be written, of which tensorstore tells a long story."""
+    found = re.search(r"(?<=: )[^:]*(?= \[os_error_code=)", str(error))
+    return found[0] if found else getattr(error, "strerror", None) or _said(error)
 
 
 def _said(error: Exception) -> str:

@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -78,6 +78,23 @@ def make_folder(path: Path) -> None:
         raise RunError(f"folder '{path}' cannot be written: {getattr(error, 'strerror', None) or error}") from error
 
 
+@contextmanager
+def writing(path: Path, kept: str = "") -> Iterator[None]:
+    """Report what keeps a file or folder from being written in one line with its name, which a full disk does not say.
+
+    Args:
+        path: what is written in this context.
+        kept: what is not lost, for the message.
+
+    Raises:
+        RunError: instead of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise RunError(f"'{path}' cannot be written: {error.strerror or error}{kept and f'; {kept}'}") from error
+
+
 def json_bytes(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
     r"""Return JSON in UTF-8; half of a surrogate pair, which UTF-8 does not have, becomes JSON's escape for it.
 
@@ -96,6 +113,9 @@ def write_whole(path: Path, text: str) -> None:
 
     A link is replaced, never followed: in a folder from a stranger it may lead anywhere. Half of a surrogate pair is
     escaped, as in JSON and in Python.
+
+    Raises:
+        OSError: if it cannot be written, with its name, also where the disk is full; the old text is still there then.
     """
     aside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
@@ -103,9 +123,10 @@ def write_whole(path: Path, text: str) -> None:
         with aside.open("x", encoding="utf-8", errors="backslashreplace", newline="") as file:
             file.write(text)
         aside.replace(path)
-    except OSError:
+    except OSError as error:
         with suppress(OSError):
             aside.unlink()
+        error.filename = error.filename or str(path)
         raise
 
 

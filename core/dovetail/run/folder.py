@@ -77,6 +77,7 @@ def open_folder(path: Path, config: Config) -> RunFolder:
         RunError: if it cannot be written, is in use by another process, or belongs to another config; the message
             shows the difference.
     """
+    _see_that_utf8(path)
     try:
         path.mkdir(parents=True, exist_ok=True)
         _see_that_own(path)
@@ -160,6 +161,15 @@ def _forget(path: Path) -> None:
     shutil.rmtree(path / "tokenizer", ignore_errors=True)
     for name in (CONFIG, CODE, ENVIRONMENT, SOURCES, MEMORY, IDENTITY):  # this one last, if it is killed
         (path / name).unlink(missing_ok=True)
+
+
+def _see_that_utf8(path: Path) -> None:
+    """Refuse a path of other bytes, into which orbax cannot write: the first checkpoint would fail."""
+    place = path.absolute()
+    try:
+        str(place).encode()
+    except UnicodeEncodeError as error:
+        raise RunError(f"run folder '{place}' cannot be written: its path is not UTF-8; choose another") from error
 
 
 def _see_that_own(path: Path) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +25,7 @@ from dovetail.registry import plugin_manager
 from dovetail.registry.calls import tell
 from dovetail.run.best import check_best, scores
 from dovetail.run.checkpoint import Checkpoints, Saved
-from dovetail.run.files import records
+from dovetail.run.files import records, writing
 from dovetail.run.folder import RunFolder, follow_folder, open_folder
 from dovetail.run.sources import kept_in
 from dovetail.spans import Span, recorded, span
@@ -177,7 +177,8 @@ class Run:
         dump = self.folder.path / f"not-finite-{phase}-{step + 1}.npz"
         arrays = whole(dict(batch))
         if processes.is_first():
-            np.savez_compressed(dump, allow_pickle=False, **arrays)
+            with writing(dump):
+                np.savez_compressed(dump, allow_pickle=False, **arrays)
         raise RunError(
             f"{bad[0]} is {metrics[bad[0]]} at {phase} step {step + 1}; the batch is in '{dump}', the last good"
             f" checkpoint in '{self.folder.checkpoints}'. A lower learning rate or max_grad_norm is the usual cure"
@@ -238,9 +239,19 @@ def _opened_sinks(config: Config, path: Path, start: int) -> Iterator[list[Sink]
         sinks = list[Sink]()
         for choice in config.several("run.sinks"):
             sinks.append(choice.bind().open(path, config.train.steps, start))
-            stack.callback(sinks[-1].close)
+            stack.push(_closing(sinks[-1]))
         stack.enter_context(watched_by(*(sink for sink in sinks if isinstance(sink, Watcher))))
         yield sinks
+
+
+def _closing(sink: Sink) -> Callable[..., None]:
+    """Return how a sink is closed; that it cannot write the rest does not hide what ended the run."""
+
+    def close(kind: type[BaseException] | None, error: BaseException | None, *where: Any) -> None:
+        with contextlib.suppress(*([Exception] if error else [])):
+            sink.close()
+
+    return close
 
 
 @contextmanager

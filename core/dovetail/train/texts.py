@@ -10,6 +10,7 @@ from dovetail.config import Config
 from dovetail.errors import DataError
 from dovetail.host.prompts import LengthReport, Limit, fit, rendered
 from dovetail.protocols import AgentLoop, Example, OpenLoop, Split, Task, Tokenizer, TokenizerMaker, Tool
+from dovetail.run.files import writing
 
 if TYPE_CHECKING:
     from dovetail.train.setup import Setup
@@ -24,9 +25,10 @@ def open_tokenizer(config: Config, task: Task, folder: Path) -> Tokenizer:
         return maker.load(folder)
     tokenizer = maker.make(task.corpus())
     aside = folder.with_name(folder.name + ".tmp")
-    aside.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(aside)
-    aside.rename(folder)
+    with writing(aside):
+        aside.mkdir(parents=True, exist_ok=True)
+        tokenizer.save(aside)
+        aside.rename(folder)
     return tokenizer
 
 

@@ -126,7 +126,7 @@ class Pooled:
         cuts = self._cuts(given)
         calls = [[list(column[first:last]) for column in given] for first, last in itertools.pairwise(cuts)]
         try:
-            found = self.workers.map(calls, time_limit=self.pool.seconds)
+            found = self.workers.map(calls, time_limit=self.pool.seconds, until=self._ends_all)
         except CallError as error:
             raise RewardError(f"{self.component.label} cannot run in its pool: {error}") from error
         scores: list[Any] = []
@@ -144,6 +144,10 @@ class Pooled:
                 column = metrics.setdefault(name, np.full(len(given[0]), np.nan))
                 column[first : first + len(values)] = _metric(value, f"{self.component.name}/{name}", len(values))
         return scores, metrics
+
+    def _ends_all(self, result: Any) -> bool:
+        """Whether a result is an error of the whole: the calls that have not begun need not be waited for."""
+        return isinstance(result, Broken) or (self.pool.failed == "error" and result in (LATE, LOST))
 
     def _cuts(self, given: Sequence[Sequence[Any]]) -> list[int]:
         """Return where calls begin, and the end: after `rows` completions, or the rest of a group that is compared."""

@@ -121,13 +121,16 @@ class Workers:
         for each in self._workers:
             self._idle.put(each)
 
-    def map(self, calls: Sequence[Sequence[Any]], *, time_limit: float) -> list[Any]:
+    def map(
+        self, calls: Sequence[Sequence[Any]], *, time_limit: float, until: Callable[[Any], bool] = lambda _: False
+    ) -> list[Any]:
         """Return the results of calls with these arguments, in order.
 
         Args:
             calls: the positional arguments of each call.
             time_limit: in seconds, for each call; the result of a call that takes longer is `LATE`. With retries, the
                 result of a call whose process has ended in each attempt is `LOST`.
+            until: a result for which this holds is the last one, and calls that have not begun by then are not made.
 
         Raises:
             CallError: if the function or `make` raised an exception.
@@ -136,7 +139,15 @@ class Workers:
         if not 0 < time_limit <= DAY:
             raise ValueError(f"time_limit is {time_limit} s; it must be positive, and at most a day ({DAY} s)")
         with ThreadPoolExecutor(len(self._workers)) as threads:
-            return list(threads.map(functools.partial(self._call, time_limit), calls))
+            results = [threads.submit(self._call, time_limit, arguments) for arguments in calls]
+            try:
+                found: list[Any] = []
+                while len(found) < len(results) and not (found and until(found[-1])):
+                    found.append(results[len(found)].result())
+                return found
+            finally:
+                for each in results:
+                    each.cancel()
 
     def call(self, *arguments: Any, time_limit: float) -> Any:
         """Return the result of one call, as `map` does, in this thread."""

@@ -15,6 +15,7 @@ from flax import nnx
 from dovetail.devices.mesh import memory_of
 from dovetail.errors import printable
 from dovetail.progress import in_bytes, is_watched
+from dovetail.run.files import write_whole
 from dovetail.step.buckets import described
 from dovetail.train.setup import Setup
 
@@ -33,7 +34,7 @@ def write_parameters(setup: Setup, path: Path) -> None:
     table = parameter_overview.get_parameter_overview(
         nnx.to_pure_dict(nnx.merge_state(*setup.weights)), include_stats=False
     )
-    path.write_text(table + "\n")
+    write_whole(path, table + "\n")
 
 
 def overview(setup: Setup) -> list[str]:

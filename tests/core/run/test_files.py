@@ -1,14 +1,16 @@
 """Files are locked by one process, written atomically, and readable while they grow."""
 
+import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from dovetail.errors import RunError
 from dovetail.run import files
-from dovetail.run.files import hold, is_held, read_lines, read_record, records, write_whole
+from dovetail.run.files import hold, is_held, read_lines, read_record, records, write_whole, writing
 
 
 def test_a_lock_is_held_until_its_file_is_closed(tmp_path):
@@ -48,6 +50,18 @@ def test_a_file_is_written_whole_or_stays_as_it_was(tmp_path, monkeypatch):
     with pytest.raises(IsADirectoryError):
         write_whole(path, "new")
     assert path.read_bytes() == "old é".encode()
+
+
+def test_a_full_disk_says_which_file(tmp_path, monkeypatch):
+    def full(self, *arguments, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.open", full)
+    with pytest.raises(OSError, match="No space left on device: '.*record.json'$"):
+        write_whole(tmp_path / "record.json", "new")
+    refused = pytest.raises(RunError, match="'r/x' cannot be written: No space left on device; the old one is kept$")
+    with refused, writing(Path("r/x"), "the old one is kept"):
+        full(None)
 
 
 def test_what_is_in_the_way_is_replaced_and_a_link_is_not_followed(tmp_path, monkeypatch):

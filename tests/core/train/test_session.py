@@ -8,7 +8,7 @@ import pytest
 from dovetail import hookimpl
 from dovetail.config import load
 from dovetail.registry import plugin_manager
-from dovetail.train.session import RL, SFT, Run
+from dovetail.train.session import RL, SFT, Run, _closing
 
 
 class Observer:
@@ -49,3 +49,14 @@ def test_an_observer_of_steps_is_not_told_of_evaluations(observer):
     run.record(RL, 1, {"eval/accuracy": 0.95}, {"time/eval": 1.0})
     assert observer.seen == [("sft", 1), ("eval", 0), ("rl", 1), ("eval", 1)]
     assert (observer.alerts, observer.best) == ([1], [1])
+
+
+def test_a_sink_that_cannot_close_does_not_hide_what_ended_the_run():
+    class Full:
+        def close(self):
+            raise OSError("full")
+
+    close = _closing(Full())
+    close(ZeroDivisionError, ZeroDivisionError(), None)
+    with pytest.raises(OSError, match="full"):
+        close(None, None, None)

@@ -1,6 +1,7 @@
 """The sgl-jax engine: its client, and the real one where an environment with sgl-jax is named."""
 
 import os
+import socket
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -13,6 +14,8 @@ import dovetail
 from dovetail.errors import ConfigError, RunError
 from dovetail_kit.rollout import CHECKS, check_close
 from dovetail_kit.rollout.checks import GREEDY, RANDOM
+from dovetail_rollout.hosted.engine import HostedEngine
+from dovetail_rollout.hosted.process import free_port
 
 FAKE = Path(__file__).parents[1] / "fake_sglang.py"
 
@@ -26,8 +29,9 @@ def of(folder, **params):
     return case("sglang_jax", folder, qwen2(width=16, head_dim=8), python=sys.executable, probe=0.0, **params)
 
 
-def test_what_is_asked(fake, tmp_path):
-    """The fake completes with the settings that it was given, as numbers."""
+def test_what_is_asked(fake, tmp_path, monkeypatch):
+    """The fake completes with the settings that it was given, as numbers, which are no ids of the model."""
+    monkeypatch.setattr(HostedEngine, "_check", lambda *_: None)
     each = of(tmp_path)
     with closing(each.open()) as engine:
         drawn = each.generate(engine, attrs.evolve(RANDOM, top_k=4, top_p=0.75))
@@ -45,6 +49,17 @@ def test_a_failure_shows_the_end_of_the_log(fake, tmp_path):
         pytest.raises(RunError, match="(?s)is lost: sgl-jax: on purpose; .*fake sgl-jax"),
     ):
         each.generate(engine, RANDOM)
+
+
+def test_a_port_that_is_taken_meanwhile_is_replaced(fake, tmp_path, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = [taken.getsockname()[1]]
+        monkeypatch.setattr(
+            "dovetail_rollout.rollout.sglang_jax.free_port", lambda: ports.pop() if ports else free_port()
+        )
+        with closing(of(tmp_path).open()) as engine:
+            assert not ports
+            assert engine.host._healthy()
 
 
 def test_not_installed(monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -31,6 +32,7 @@ from dovetail_kit.rollout import CHECKS
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM
 from dovetail_lab.kept import kept_by
+from dovetail_rollout.hosted.process import free_port
 
 QWEN2 = qwen2(width=16, head_dim=8)
 
@@ -323,6 +325,59 @@ def test_a_server_that_fails_is_tried_once_more(fake, folder):
             each.generate(engine, RANDOM)
 
 
+def choice(**changes):
+    """Return an answer with one choice, some of which is changed."""
+    usual = {"token_ids": [1] * 8, "logprobs": {"token_logprobs": [-1.0] * 8}, "finish_reason": "length"}
+    return {"choices": [usual | changes]}
+
+
+ODD = {
+    "a list": ([], "choices: None, not a list of one"),
+    "no choices": ({"choices": []}, r"choices: \[\], not a list of one"),
+    "two choices": ({"choices": choice()["choices"] * 2}, "choices: .* not a list of one"),
+    "a choice that is text": ({"choices": ["x"]}, r"choices: \['x'\], not a list of objects"),
+    "no ids": (choice(token_ids=None), "token ids: None, not a list of whole numbers"),
+    "a float id": (choice(token_ids=[1.0] * 8), r"token ids: \[1\.0.* not a list of whole numbers"),
+    "an id that is true": (choice(token_ids=[True] * 8), r"token ids: \[True.* not a list of whole numbers"),
+    "no log-probabilities": (choice(logprobs=None), "log-probabilities: None, not a list of finite numbers"),
+    "log-probabilities that are null": (
+        choice(logprobs={"token_logprobs": [None] * 8}),
+        r"log-probabilities: \[None.* not a list of finite numbers",
+    ),
+    "a log-probability that is infinite": (
+        choice(logprobs={"token_logprobs": [float("-inf")] * 8}),
+        r"log-probabilities: \[-inf.* not a list of finite numbers",
+    ),
+    "too few log-probabilities": (choice(logprobs={"token_logprobs": [-1.0] * 7}), "7 log-probabilities for 8 tokens"),
+    "an unknown end": (choice(finish_reason="abort"), "finish_reason: 'abort', not 'stop' or 'length'"),
+}
+UNFIT = {
+    "an id out of range": (choice(token_ids=[1] * 7 + [10**12]), "the token 1000000000000, and the vocabulary has "),
+    "a negative id": (choice(token_ids=[-1] + [1] * 7), "the token -1, and the vocabulary has "),
+    "too many tokens": (
+        choice(token_ids=[1] * 9, logprobs={"token_logprobs": [-1.0] * 9}),
+        "returned 9 tokens, 8 were asked for",
+    ),
+}
+
+
+STREAMED = ("a float id", "log-probabilities that are null", "an id out of range", "too many tokens")
+
+
+@pytest.mark.parametrize(
+    ("name", "stop"), [*((name, ()) for name in ODD | UNFIT), *((s, ("never",)) for s in STREAMED)]
+)
+def test_valid_json_that_is_no_answer(name, stop, fake, folder):
+    """It is one line; nothing of it is trained on."""
+    answer, said = (ODD | UNFIT)[name]
+    each = of(folder, url=fake.url, restarts=0)
+    with closing(each.open()) as engine:
+        fake.answers["/v1/completions"] = 200, answer
+        with pytest.raises(RunError, match=said) as raised:
+            each.generate(engine, attrs.evolve(RANDOM, stop=stop))
+    assert str(raised.value).count("\n") == 0
+
+
 def test_a_busy_server_is_asked_how_it_is(fake, folder, monkeypatch):
     monkeypatch.setattr("dovetail_rollout.hosted.vllm_server.HEALTH_SECONDS", 0.02)
     each = of(folder, url=fake.url, restarts=0)
@@ -400,6 +455,20 @@ def test_our_server_is_started_restarted_and_ended(folder):
     assert str(lost.value).count("log.txt") == 1
     engine.close()
     engine.close()
+
+
+def test_a_port_that_is_taken_meanwhile_is_replaced(folder, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = [taken.getsockname()[1]] * 2
+        monkeypatch.setattr("dovetail_rollout.launcher.local.free_port", lambda: ports.pop() if ports else free_port())
+        with closing(started(folder).open()) as engine:
+            assert not ports
+            assert engine.host.healthy()
+    monkeypatch.setattr("dovetail_rollout.hosted.process.PORT_TRIES", 1)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr("dovetail_rollout.launcher.local.free_port", lambda: taken.getsockname()[1])
+        with pytest.raises(RunError, match="vllm did not start: .*ddress already in use"):
+            started(folder).open()
 
 
 @LINUX

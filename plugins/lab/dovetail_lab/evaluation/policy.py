@@ -17,7 +17,7 @@ from dovetail.errors import RunError
 from dovetail.host.completer import Completer
 from dovetail.protocols import OpenLoop, RolloutEngine, Task, Tokenizer, Weights
 from dovetail.run.checkpoint import Checkpoints
-from dovetail.run.files import read_record
+from dovetail.run.files import read_record, writing
 from dovetail.run.folder import CONFIG, IDENTITY
 from dovetail.run.sources import kept_in
 from dovetail.train.models import Models
@@ -71,10 +71,10 @@ class Policy:
         """
         maker: Any = self.config.choice("train.model").bind()
         asked = {} if dtype is None else {"dtype": dtype}
-        with _sources(self.run):
+        with writing(folder), _sources(self.run):
             files = maker.export(nnx.merge(self.graphdef, *self.weights), folder, adapter=adapter, **asked)
-        if not adapter:
-            self.tokenizer.save(folder)
+            if not adapter:
+                self.tokenizer.save(folder)
         return files
 
 

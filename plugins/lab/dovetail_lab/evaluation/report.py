@@ -15,7 +15,7 @@ from dovetail.host.prompts import LengthReport
 from dovetail.host.rewards import Scorer
 from dovetail.host.sampling import Sampler
 from dovetail.protocols import Task
-from dovetail.run.files import json_bytes, make_folder, write_whole
+from dovetail.run.files import json_bytes, make_folder, write_whole, writing
 from dovetail.train.columns import make_scorer
 from dovetail.train.evaluation import Columns
 from dovetail.train.texts import prompts
@@ -52,8 +52,10 @@ class Report:
     def write(self, folder: Path) -> None:
         """Write `report.json` and `samples.jsonl`."""
         make_folder(folder)
-        write_whole(folder / SAMPLES, "".join(json_bytes(each, default=str).decode() + "\n" for each in self.records))
-        write_whole(folder / REPORT, self.json() + "\n")
+        samples = "".join(json_bytes(each, default=str).decode() + "\n" for each in self.records)
+        with writing(folder):
+            write_whole(folder / SAMPLES, samples)
+            write_whole(folder / REPORT, self.json() + "\n")
 
     def json(self) -> str:
         """Return the figures as JSON."""

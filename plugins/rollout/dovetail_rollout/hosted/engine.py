@@ -131,6 +131,7 @@ class HostedEngine:
                 continue
             end = ends.stopped(answer.tokens) if ends.stopped else None
             length = lengths[row] = len(answer.tokens) if end is None else end
+            self._check(answer.tokens[:length], sampling.max_tokens)
             tokens[row, :length], logps[row, :length] = answer.tokens[:length], answer.logps[:length]
             if answer.versions:
                 versions[row, :length] = answer.versions[:length]
@@ -150,6 +151,17 @@ class HostedEngine:
     def timings(self) -> dict[str, float]:
         """Return the seconds per token of a completion that waits for no other, if the host looks at a clock."""
         return {} if self.pace is None else {"seconds_per_token": self.pace}
+
+    def _check(self, tokens: Sequence[int], most: int) -> None:
+        """Refuse a completion that this model cannot have written, or not as asked."""
+        if len(tokens) > most:
+            raise RunError(f"rollout engine '{self.name}' returned {len(tokens)} tokens, {most} were asked for")
+        wrong = [token for token in tokens if not 0 <= token < self.vocab_size]
+        if wrong:
+            raise RunError(
+                f"rollout engine '{self.name}' returned the token {wrong[0]}, and the vocabulary has"
+                f" {self.vocab_size:,}: it serves another model"
+            )
 
     def _report_failures(self, drawn: Sequence[Answer | Failure]) -> None:
         failed = {row: answer.reason for row, answer in enumerate(drawn) if isinstance(answer, Failure)}

@@ -16,13 +16,19 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from dovetail.errors import ConfigError, RunError
+
+T = TypeVar("T")
 
 GUARD = Path(__file__).with_name("guard.py")
 PATIENCE_SECONDS = 30.0
 MOMENT_SECONDS = 2.0
 LAST_LINES = 16
+PORT_TRIES = 5
+TAKEN = re.compile("address already in use", re.IGNORECASE)
+"""What a server says that cannot listen on its port."""
 EXCEPTION = re.compile(r"(?:^|\] )(\w*(?:Error|Exception): .*)")
 """The last line of a traceback, with or without a logger's prefix."""
 
@@ -143,6 +149,24 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def on_a_free_port(start: Callable[[], T]) -> T:
+    """Start a server; again if another program has taken its port between the choice of it and its use.
+
+    Args:
+        start: chooses a port and waits for the server.
+
+    Raises:
+        RunError: if `start` does so for another reason, or for this one each time.
+    """
+    for _ in range(PORT_TRIES - 1):
+        try:
+            return start()
+        except RunError as error:
+            if not TAKEN.search(str(error)):
+                raise
+    return start()
 
 
 def find_python(given: str | None, setting: str, variable: str) -> str | None:

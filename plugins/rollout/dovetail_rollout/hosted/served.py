@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 
 from dovetail_rollout.hosted.http import JsonClient
+from dovetail_rollout.hosted.process import on_a_free_port
 from dovetail_rollout.kinds import Place, Program, Running
 
 
@@ -46,11 +47,16 @@ class Served(ABC):
         Raises:
             RunError: if that fails.
         """
-        self.process = process = self.place.run(program, self.place.see(folder))
-        self.client = client = JsonClient(process.url, key, token if process.ours else None)
-        self.streams = client.anew()
-        process.wait_for(self.healthy, seconds)
-        return process, client
+
+        def begin() -> tuple[Running, JsonClient]:
+            self.stop()
+            self.process = process = self.place.run(program, self.place.see(folder))
+            self.client = client = JsonClient(process.url, key, token if process.ours else None)
+            self.streams = client.anew()
+            process.wait_for(self.healthy, seconds)
+            return process, client
+
+        return on_a_free_port(begin)
 
     def cut(self) -> None:
         """Hang up on all requests."""

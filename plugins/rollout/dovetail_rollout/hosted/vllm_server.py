@@ -17,6 +17,7 @@ import attrs
 from dovetail.config.settings import Sampling
 from dovetail.errors import ConfigError, RunError
 from dovetail.progress import SAMPLING, so_far
+from dovetail_rollout.hosted.answers import choices_of
 from dovetail_rollout.hosted.handover import adapted, dtype_of
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Overdue, Request
 from dovetail_rollout.hosted.http import BROKEN, JsonClient, Late, Refused
@@ -222,8 +223,8 @@ class VllmServer(Served):
         self.asked.add(mine)
         try:
             if ends.stopped is None and ends.interrupt is None:
-                choice = client.post("/v1/completions", asked, timeout=self.request_seconds)["choices"][0]
-                answer = Answer(choice["token_ids"], choice["logprobs"]["token_logprobs"])
+                found = client.post("/v1/completions", asked, timeout=self.request_seconds)
+                answer = Answer(*choices_of(found)[0])
             else:
                 answer = self._streamed(client, asked, ends)
         except Late as late:
@@ -268,9 +269,9 @@ class VllmServer(Served):
             if "error" in event:
                 raise Refused(int(event["error"].get("code", 500)), str(event["error"].get("message")))
             self.answered, seen = time.monotonic(), len(answer.tokens)
-            for choice in event["choices"]:
-                answer.tokens.extend(choice["token_ids"])
-                answer.logps.extend(choice["logprobs"]["token_logprobs"])
+            for tokens, logps in choices_of(event, streamed=True):
+                answer.tokens.extend(tokens)
+                answer.logps.extend(logps)
             if ends.stopped is not None and ends.stopped(answer.tokens, seen) is not None:
                 return
 

@@ -8,6 +8,7 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final
@@ -20,12 +21,13 @@ from dovetail.config.settings import Sampling
 from dovetail.errors import ConfigError
 from dovetail.protocols import Tokenizer, Weights
 from dovetail.ranges import in_range
+from dovetail_rollout.hosted.answers import tokens_of
 from dovetail_rollout.hosted.engine import HostedEngine
 from dovetail_rollout.hosted.handover import dtype_of
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Request
 from dovetail_rollout.hosted.http import BROKEN, JsonClient, Refused
 from dovetail_rollout.hosted.opening import Opening
-from dovetail_rollout.hosted.process import GuardedProcess, find_python, free_port
+from dovetail_rollout.hosted.process import GuardedProcess, find_python, free_port, on_a_free_port
 
 PYTHON: Final = "DOVETAIL_SGLANG_PYTHON"
 """Environment variable: the interpreter of an environment where sgl-jax is installed."""
@@ -134,6 +136,10 @@ class SglangProcess:
 
     def start(self, folder: Path) -> None:
         """Start the process."""
+        on_a_free_port(partial(self._start, folder))
+
+    def _start(self, folder: Path) -> None:
+        self.stop()
         port = free_port()
         options = json.dumps({**OPTIONS, "dtype": dtype_of(folder), **self.options})
         command = (self.python, "-P", str(SCRIPT), str(folder), str(port), options)
@@ -163,7 +169,11 @@ class SglangProcess:
         found = self._call("/complete", {"requests": asked, "settings": settings})
         # With one token to choose from, sgl-jax takes the argmax but reports it as if there had been a choice.
         certain = sampling.top_k == 1 and sampling.temperature > 0
-        return [Answer(each["tokens"], [0.0] * len(each["tokens"]) if certain else each["logps"]) for each in found]
+        try:
+            drawn = [tokens_of(each["tokens"], each["logps"]) for each in found]
+        except (Refused, TypeError, KeyError) as error:
+            raise HostLost(f"sgl-jax answers with {type(error).__name__}: {error}") from error
+        return [Answer(tokens, [0.0] * len(tokens) if certain else logps) for tokens, logps in drawn]
 
     def load(self, folder: Path) -> None:
         """Make the process read the weights in place."""

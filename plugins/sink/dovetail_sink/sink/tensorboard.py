@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from dovetail.run.files import writing
+
 if TYPE_CHECKING:
-    from tensorboardX import SummaryWriter
+    from tensorboardX.event_file_writer import EventsWriter
 
 FLUSH_SECONDS = 10
 
@@ -30,28 +34,58 @@ class TensorBoard:
 
 @attrs.define
 class EventFiles:
-    """An open TensorBoard sink."""
+    """An open TensorBoard sink.
+
+    It writes in this thread: that of tensorboardX's own `SummaryWriter` cannot tell the run that the disk is full.
+    """
 
     folder: Path
-    _writers: dict[Path, SummaryWriter] = attrs.field(factory=dict, init=False)
+    _writers: dict[Path, EventsWriter] = attrs.field(factory=dict, init=False)
+    _flushed: float = attrs.field(default=-float(FLUSH_SECONDS), init=False)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take one step's metrics."""
+        """Take one step's metrics.
+
+        Raises:
+            RunError: if they cannot be written.
+        """
+        from tensorboardX.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboardX.summary import scalar
+
         is_sft = any(name.startswith("sft/") for name in metrics)
-        writer = self._writer(self.folder / "sft" if is_sft else self.folder, step)
-        for name, value in metrics.items():
-            writer.add_scalar(name, value, step)
+        folder = self.folder / "sft" if is_sft else self.folder
+        self._write(folder, [Event(summary=scalar(name, value)) for name, value in metrics.items()], step)
 
     def close(self) -> None:
-        """Flush and close the files."""
-        for writer in self._writers.values():
-            writer.close()
-        self._writers.clear()
+        """Flush and close the files.
 
-    def _writer(self, folder: Path, step: int) -> SummaryWriter:
-        from tensorboardX import SummaryWriter
+        Raises:
+            RunError: if the rest cannot be written.
+        """
+        while self._writers:
+            folder, writer = self._writers.popitem()
+            with writing(folder):
+                writer.close()
 
-        if folder not in self._writers:
-            purge_step = step if any(folder.glob("events.out.tfevents.*")) else None
-            self._writers[folder] = SummaryWriter(str(folder), purge_step=purge_step, flush_secs=FLUSH_SECONDS)
-        return self._writers[folder]
+    def _write(self, folder: Path, events: Iterable[Any], step: int) -> None:
+        with writing(folder):
+            writer = self._writers.get(folder) or self._open(folder, step)
+            for event in events:
+                event.step, event.wall_time = step, time.time()
+                writer.write_event(event)
+            if time.monotonic() - self._flushed >= FLUSH_SECONDS:
+                writer.flush()
+                self._flushed = time.monotonic()
+
+    def _open(self, folder: Path, step: int) -> EventsWriter:
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog  # pyright: ignore[reportAttributeAccessIssue]
+
+        folder.mkdir(parents=True, exist_ok=True)
+        there = sum(1 for _ in folder.glob("events.out.tfevents.*"))
+        writer = EventsWriter(str(folder / "events"), f".{os.getpid()}.{there}")
+        self._writers[folder] = writer
+        if there:
+            start = SessionLog(status=SessionLog.START)
+            writer.write_event(Event(step=step, wall_time=time.time(), session_log=start))
+        return writer
