@@ -1,5 +1,9 @@
 """Each plugin folder is packaged, has its entry points and is typed; no other folder is registered as a plugin."""
 
+import ast
+import os
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -54,8 +58,6 @@ def test_the_readme_draws_every_folder():
 
 def test_the_core_names_no_component():
     """The engine knows only kinds and fields; a component's name in it would mean that the core knows an algorithm."""
-    import ast
-
     import dovetail
     from dovetail.registry import current
 
@@ -78,3 +80,65 @@ def test_the_core_names_no_component():
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and path != settings:
                 assert node in defaults or node.value not in names, f"{path}:{node.lineno} names {node.value!r}"
+
+
+HARMLESS = {"all", "any", "callable", "isinstance", "len", "set"}
+"""What an assertion may call: functions without an effect."""
+CHECKS = [ROOT / "plugins" / "kit" / "dovetail_kit" / folder for folder in ("conformance", "rollout")]
+"""Checks that only tests run, under a pytest that keeps assertions."""
+SOURCES = sorted(
+    path
+    for folder in ("core", "plugins")
+    for path in (ROOT / folder).rglob("*.py")
+    if not any(path.is_relative_to(checks) for checks in CHECKS)
+)
+
+
+def effects(assertion: ast.Assert) -> list[str]:
+    """Calls and assignments within an assertion that `python -O` would leave out."""
+    return [
+        ast.unparse(node)
+        for node in ast.walk(assertion.test)
+        if isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
+        or (isinstance(node, ast.Call) and ast.unparse(node.func) not in HARMLESS)
+    ]
+
+
+@pytest.mark.parametrize("text", ["assert set_up(rewards)", "assert (made := make)", "assert len(log.pop())"])
+def test_an_assertion_that_does_something_is_found(text):
+    (assertion,) = ast.parse(text).body
+    assert isinstance(assertion, ast.Assert)
+    assert effects(assertion)
+
+
+def test_no_assertion_does_anything():
+    """`python -O` leaves assertions out, so a run may not need what is in them."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {each}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Assert)
+        for each in effects(node)
+    ]
+    assert found == []
+
+
+@pytest.mark.slow
+def test_a_run_without_assertions_is_the_same(tmp_path):
+    cut = "sft.steps=2", "train.steps=2", "eval.every=1", "eval.examples=20", "run.sinks=()"
+    sets = [part for setting in cut for part in ("--set", setting)]
+    environment = os.environ | {"PYTHONPATH": "", "JAX_PLATFORMS": "cpu"}
+    for name, options in (("usual", []), ("optimised", ["-O"])):
+        command = [sys.executable, *options, "-m", "dovetail", "train", "quickstart"]
+        done = subprocess.run(
+            [*command, "--folder", str(tmp_path / name), *sets],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    for records in ("metrics.jsonl", "eval.jsonl", "samples.jsonl"):
+        usual = (tmp_path / "usual" / records).read_bytes()
+        assert usual
+        assert usual == (tmp_path / "optimised" / records).read_bytes(), records
