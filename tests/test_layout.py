@@ -27,15 +27,7 @@ def test_a_plugin_folder_is_shipped_announced_and_typed(folder):
     assert f"plugins/{folder.name}" in PROJECT["tool"]["basedpyright"]["extraPaths"]
 
 
-NOT_YET_MOVED = ("dovetail_executor", "dovetail_model", "dovetail_rollout", "dovetail_sink", "dovetail_task")
-"""Packages whose components are defined elsewhere."""
-BUILT_IN = [
-    component
-    for component in current().components()
-    if component.origin.module.startswith("dovetail_")
-    and component.origin.distribution == "dovetail"
-    and not component.origin.module.startswith(NOT_YET_MOVED)
-]
+BUILT_IN = [component for component in current().components() if component.origin.distribution == "dovetail"]
 
 
 @pytest.mark.parametrize("component", BUILT_IN, ids=lambda component: component.label)
