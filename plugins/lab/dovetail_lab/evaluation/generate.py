@@ -1,4 +1,4 @@
-"""Completions of prompts, written to a file as they come, to be gone on with after a kill."""
+"""Completions of prompts, written to a file as they come, so that a killed command can resume."""
 
 from __future__ import annotations
 
