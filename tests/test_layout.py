@@ -1,9 +1,12 @@
 """Each plugin folder is packaged, has its entry points and is typed; no other folder is registered as a plugin."""
 
 import ast
+import io
 import os
+import re
 import subprocess
 import sys
+import tokenize
 import tomllib
 from pathlib import Path
 
@@ -72,6 +75,44 @@ def test_the_core_names_no_component():
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and path != settings:
                 assert node in defaults or node.value not in names, f"{path}:{node.lineno} names {node.value!r}"
+
+
+LIMIT = 11_500
+"""The most lines of code that the engine may have; see `docs/decisions.md` before you raise it."""
+EMPTY = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+
+
+def lines_of_code(text: str) -> int:
+    """Return the number of lines with code: neither blank, nor only a comment, nor part of a docstring."""
+    strings = [
+        node.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+    read = tokenize.generate_tokens(io.StringIO(text).readline)
+    code = {line for token in read if token.type not in EMPTY for line in range(token.start[0], token.end[0] + 1)}
+    return len(code - {line for string in strings for line in range(string.lineno, (string.end_lineno or 0) + 1)})
+
+
+def test_lines_of_code_are_without_docstrings_comments_and_blanks():
+    text = (
+        '"""One\n\ntwo."""\n\n# why\nx = (  # here\n    """a\nb""",\n)\n\n\ndef f():\n    """Three."""\n    return x\n'
+    )
+    assert lines_of_code(text) == 6
+
+
+def test_the_core_does_not_grow_unnoticed():
+    texts = [path.read_text() for path in (ROOT / "core").rglob("*.py")]
+    code, raw = sum(map(lines_of_code, texts)), sum(len(text.splitlines()) for text in texts)
+    assert code <= LIMIT, (
+        "move what is not the engine into a plugin, or raise the limit and say why in docs/decisions.md"
+    )
+    found = re.search(
+        r"`core/` has ([\d,]+) lines. ([\d,]+) of them are code", (ROOT / "docs/decisions.md").read_text()
+    )
+    assert found
+    said = [int(number.replace(",", "")) for number in found.groups()]
+    assert said == pytest.approx([raw, code], rel=0.02), f"docs/decisions.md says {said}; there are {raw} and {code}"
 
 
 HARMLESS = {"all", "any", "callable", "isinstance", "len", "set"}
