@@ -26,6 +26,17 @@ def test_links_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
+WRITTEN = {"environment_tutorial.md": {"tests/test_corridor.py"}, "plugins.md": {"tests/test_soft_clip.py"}}
+"""Tests in packages that a tutorial has its reader write, by page."""
+TEXTS = [*PAGES, ROOT / "CHANGELOG.md", *ROOT.glob("*/README.md"), *(ROOT / "docs").glob("*/*.md")]
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_tests_that_are_named_exist(page):
+    named = set(re.findall(r"\btests/[\w/]+\.py\b", page.read_text())) - WRITTEN.get(page.name, set())
+    assert {name for name in named if not (ROOT / name).exists()} == set()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_commands_parse(page, capsys):
     """Every `dovetail` command line in a code block is one that the command line accepts."""

@@ -1,5 +1,12 @@
 """Each plugin folder is packaged, has its entry points and is typed; no other folder is registered as a plugin."""
 
+import ast
+import io
+import os
+import re
+import subprocess
+import sys
+import tokenize
 import tomllib
 from pathlib import Path
 
@@ -23,15 +30,7 @@ def test_a_plugin_folder_is_shipped_announced_and_typed(folder):
     assert f"plugins/{folder.name}" in PROJECT["tool"]["basedpyright"]["extraPaths"]
 
 
-NOT_YET_MOVED = ("dovetail_executor", "dovetail_model", "dovetail_rollout", "dovetail_sink", "dovetail_task")
-"""Packages whose components are defined elsewhere."""
-BUILT_IN = [
-    component
-    for component in current().components()
-    if component.origin.module.startswith("dovetail_")
-    and component.origin.distribution == "dovetail"
-    and not component.origin.module.startswith(NOT_YET_MOVED)
-]
+BUILT_IN = [component for component in current().components() if component.origin.distribution == "dovetail"]
 
 
 @pytest.mark.parametrize("component", BUILT_IN, ids=lambda component: component.label)
@@ -54,8 +53,6 @@ def test_the_readme_draws_every_folder():
 
 def test_the_core_names_no_component():
     """The engine knows only kinds and fields; a component's name in it would mean that the core knows an algorithm."""
-    import ast
-
     import dovetail
     from dovetail.registry import current
 
@@ -78,3 +75,103 @@ def test_the_core_names_no_component():
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and path != settings:
                 assert node in defaults or node.value not in names, f"{path}:{node.lineno} names {node.value!r}"
+
+
+LIMIT = 11_500
+"""The most lines of code that the engine may have; see `docs/decisions.md` before you raise it."""
+EMPTY = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+
+
+def lines_of_code(text: str) -> int:
+    """Return the number of lines with code: neither blank, nor only a comment, nor part of a docstring."""
+    strings = [
+        node.value
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+    read = tokenize.generate_tokens(io.StringIO(text).readline)
+    code = {line for token in read if token.type not in EMPTY for line in range(token.start[0], token.end[0] + 1)}
+    return len(code - {line for string in strings for line in range(string.lineno, (string.end_lineno or 0) + 1)})
+
+
+def test_lines_of_code_are_without_docstrings_comments_and_blanks():
+    text = (
+        '"""One\n\ntwo."""\n\n# why\nx = (  # here\n    """a\nb""",\n)\n\n\ndef f():\n    """Three."""\n    return x\n'
+    )
+    assert lines_of_code(text) == 6
+
+
+def test_the_core_does_not_grow_unnoticed():
+    texts = [path.read_text() for path in (ROOT / "core").rglob("*.py")]
+    code, raw = sum(map(lines_of_code, texts)), sum(len(text.splitlines()) for text in texts)
+    assert code <= LIMIT, (
+        "move what is not the engine into a plugin, or raise the limit and say why in docs/decisions.md"
+    )
+    found = re.search(
+        r"`core/` has ([\d,]+) lines. ([\d,]+) of them are code", (ROOT / "docs/decisions.md").read_text()
+    )
+    assert found
+    said = [int(number.replace(",", "")) for number in found.groups()]
+    assert said == pytest.approx([raw, code], rel=0.02), f"docs/decisions.md says {said}; there are {raw} and {code}"
+
+
+HARMLESS = {"all", "any", "callable", "isinstance", "len", "set"}
+"""What an assertion may call: functions without an effect."""
+CHECKS = [ROOT / "plugins" / "kit" / "dovetail_kit" / folder for folder in ("conformance", "rollout")]
+"""Checks that only tests run, under a pytest that keeps assertions."""
+SOURCES = sorted(
+    path
+    for folder in ("core", "plugins")
+    for path in (ROOT / folder).rglob("*.py")
+    if not any(path.is_relative_to(checks) for checks in CHECKS)
+)
+
+
+def effects(assertion: ast.Assert) -> list[str]:
+    """Calls and assignments within an assertion that `python -O` would leave out."""
+    return [
+        ast.unparse(node)
+        for node in ast.walk(assertion.test)
+        if isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
+        or (isinstance(node, ast.Call) and ast.unparse(node.func) not in HARMLESS)
+    ]
+
+
+@pytest.mark.parametrize("text", ["assert set_up(rewards)", "assert (made := make)", "assert len(log.pop())"])
+def test_an_assertion_that_does_something_is_found(text):
+    (assertion,) = ast.parse(text).body
+    assert isinstance(assertion, ast.Assert)
+    assert effects(assertion)
+
+
+def test_no_assertion_does_anything():
+    """`python -O` leaves assertions out, so a run may not need what is in them."""
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {each}"
+        for path in SOURCES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Assert)
+        for each in effects(node)
+    ]
+    assert found == []
+
+
+@pytest.mark.slow
+def test_a_run_without_assertions_is_the_same(tmp_path):
+    cut = "sft.steps=2", "train.steps=2", "eval.every=1", "eval.examples=20", "run.sinks=()"
+    sets = [part for setting in cut for part in ("--set", setting)]
+    environment = os.environ | {"PYTHONPATH": "", "JAX_PLATFORMS": "cpu"}
+    for name, options in (("usual", []), ("optimised", ["-O"])):
+        command = [sys.executable, *options, "-m", "dovetail", "train", "quickstart"]
+        done = subprocess.run(
+            [*command, "--folder", str(tmp_path / name), *sets],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+    for records in ("metrics.jsonl", "eval.jsonl", "samples.jsonl"):
+        usual = (tmp_path / "usual" / records).read_bytes()
+        assert usual
+        assert usual == (tmp_path / "optimised" / records).read_bytes(), records

@@ -3,6 +3,7 @@
 The core knows none of its names.
 """
 
+import ast
 import doctest
 import importlib
 import re
@@ -10,12 +11,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests.core.train.cut_off import cut_off
 from tests.core.train.test_loop import assert_same_parameters
+from tests.core.train.tiny import TINY
 from tests.distribution import write_distribution
 
+import dovetail
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import DataError, PlanError
@@ -202,6 +207,83 @@ def test_a_run_that_stops_goes_on_bit_for_bit(finished, tmp_path):
 def test_an_estimator_learns_from_a_column(tmp_path):
     last = train(recipe("train.advantage=by_grade", "train.steps=2", "sft.steps=0"), tmp_path)
     assert last["optimizer/grad_norm"] > 0
+
+
+def forward_kl(logits, teacher_logits):
+    """KL(π_T || π) at each position."""
+    teacher = jax.nn.log_softmax(teacher_logits)
+    return jnp.sum(jnp.exp(teacher) * (teacher - jax.nn.log_softmax(logits)), axis=-1)
+
+
+def cover(forward_kl, mask):
+    """The divergence from a teacher over the whole vocabulary."""
+    return jnp.where(mask, forward_kl, 0.0)
+
+
+def follow(logps, teacher_logps, mask):
+    """Half the squared log-ratio to a teacher, for the sampled tokens."""
+    return jnp.where(mask, 0.5 * jnp.square(logps - teacher_logps), 0.0)
+
+
+def imitate(demo_logps, demo_mask):
+    """Negative log-likelihood of demonstrations."""
+    return jnp.where(demo_mask, -demo_logps, 0.0)
+
+
+@dovetail.declares(whole_groups=True)
+def rank(logps, ref_logps, scores, group_ids, mask):
+    """-log σ(Δ_w - Δ_l) summed over the pairs of a prompt's completions with different scores."""
+    moved = jnp.sum(jnp.where(mask, logps - ref_logps, 0.0), axis=1)
+    better = (group_ids[:, None] == group_ids[None, :]) & (scores[:, None] > scores[None, :])
+    losses = jnp.where(better, -jax.nn.log_sigmoid(moved[:, None] - moved[None, :]), 0.0)
+    return jnp.where(mask, (jnp.sum(losses, axis=0) + jnp.sum(losses, axis=1))[:, None], 0.0)
+
+
+@pytest.mark.slow
+def test_terms_read_teachers_demonstrations_and_ranked_completions(tmp_path):
+    """Terms of somebody else's get what the shipped ones get; here they are the whole loss."""
+    dovetail.register("field", "forward_kl", forward_kl)
+    for term in (cover, follow, imitate, rank):
+        dovetail.register("loss_term", term.__name__, term)
+    only_terms = ["train.policy_loss=zero", "train.loss_terms=['cover', 'follow', 'imitate', 'rank']"]
+    # a teacher with weights of its own, and completions of one prompt with different rewards
+    others = ["roles.teacher=frozen", "teacher.model=decoder", "train.rewards=['match_format_approximately']"]
+    last = train(load(None, [*TINY, *only_terms, *others, "train.steps=1", "eval.every=None"]), tmp_path)
+    for name in ("cover", "follow", "imitate", "rank"):
+        assert last[f"loss_term/{name}/mean"] > 0, name
+    assert last["optimizer/grad_norm"] > 0
+
+
+THIS = "tests/test_what_a_plugin_can_do.py"
+TESTED = {
+    "a new kind of component, called in the step": (THIS, "test_all_of_it_is_called"),
+    "another term in the loss": (THIS, "test_all_of_it_is_called"),
+    "to learn from a teacher's log-probabilities": (THIS, "test_terms_read_teachers_demonstrations_and_ranked_completions"),
+    "to learn from a teacher's whole distribution": (THIS, "test_terms_read_teachers_demonstrations_and_ranked_completions"),
+    "to imitate demonstrations during RL": (THIS, "test_terms_read_teachers_demonstrations_and_ranked_completions"),
+    "to rank the completions of a prompt": (THIS, "test_terms_read_teachers_demonstrations_and_ranked_completions"),
+    "an estimator or a loss that reads a dataset column": (THIS, "test_an_estimator_learns_from_a_column"),
+    "an estimator that remembers earlier steps": ("tests/advantage/advantage/test_rae.py", "test_a_run_remembers_and_resumes_bit_for_bit"),
+    "to compare the completions of a prompt": (THIS, "test_all_of_it_is_called"),
+    "credit for single tokens": (THIS, "test_all_of_it_is_called"),
+    "to choose prompts by the scores so far": (THIS, "test_all_of_it_is_called"),
+    "to learn from earlier completions again": (THIS, "test_all_of_it_is_called"),
+    "another model beside the policy": (THIS, "test_all_of_it_is_called"),
+    "another way to fit a step into memory": ("tests/kit/test_scaffold.py", "test_every_package_passes_its_tests_and_conforms"),
+    "settings and observers": (THIS, "test_its_observer_has_its_settings_and_its_command_reads_the_run"),
+    "commands, recipes": (THIS, "test_its_observer_has_its_settings_and_its_command_reads_the_run"),
+    "options and contexts of `dovetail train`": ("tests/core/cli/test_plugin_commands.py", "test_a_plugin_adds_an_option_to_training_and_surrounds_it"),
+    "another evaluation, warm start, or place of the sampler's program": ("tests/core/train/test_channels.py", "test_what_another_plugin_answers_replaces_ours"),
+}  # fmt: skip
+"""The test of each row of the page's first table."""
+
+
+def test_every_row_of_the_table_has_a_test():
+    table = PAGE.partition("| you want |")[2].partition("\n\n")[0]
+    assert [line.split(" | ")[0].strip("| ") for line in table.splitlines()[2:]] == list(TESTED)
+    for path, name in TESTED.values():
+        tests = ast.parse((ROOT / path).read_text()).body
+        assert name in {test.name for test in tests if isinstance(test, ast.FunctionDef)}, path
 
 
 def test_the_core_mentions_nothing_of_it():

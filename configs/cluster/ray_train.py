@@ -6,7 +6,7 @@
     python configs/cluster/ray_train.py --dry-run --processes 2 CONFIG ...     prints the commands and starts nothing
 
 What this script does not know goes to `dovetail train`. The folder must be on a disk that all nodes see. Resources that
-the cluster does not have are an error within --wait seconds, instead of a job that is pending for ever.
+the cluster does not have are an error within --wait seconds, instead of a job that is pending forever.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def register() -> None:
 
 
 def said_again(folder: Path) -> int:
-    """Return a prompt whose episode can be said again: bytes that are no text are recorded as U+FFFD, which are others."""
+    """Return a prompt whose episode can be said again: bytes that are not text are recorded as U+FFFD."""
     lines = [json.loads(line) for line in (folder / "samples.jsonl").read_text().splitlines()]
     newest = {line["index"]: line["messages"] for line in lines if "messages" in line}
     return next(index for index, said in newest.items() if not any("\ufffd" in each["content"] for each in said))

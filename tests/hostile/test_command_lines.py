@@ -153,7 +153,7 @@ CASES = {
     "the status of no sweep": Case("sweep status missing", "missing"),
     "a run of nothing": Case("eval --run missing", "missing"),
     "a window that is none": Case("train quickstart --profile steps=9:2", "9:2"),
-    "a window of nothing": Case("train quickstart --profile ''", "--profile  is no window of steps"),
+    "a window of nothing": Case("train quickstart --profile ''", "--profile  is not a window of steps"),
     "examples below zero": Case("eval a.gin --examples -5", "--examples -5: it must be at least 1", files=EMPTY),
     "no examples": Case("eval a.gin --examples 0", "--examples 0: it must be at least 1", files=EMPTY),
     "a port beyond all": Case(

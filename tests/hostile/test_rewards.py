@@ -97,9 +97,9 @@ OWN = {
     "scores without end": ("import itertools; return itertools.repeat(1.0)", "f returned more than 2 scores"),
     "a number as text": ("return ['1.0', 1.0]", "f gave '1.0'"),
     "text for a list": ("return '10'", "f returned '10'; return a list"),
-    "complex numbers": ("return [1j, 1.0]", "f gave 1j, which is no number: TypeError: "),
-    "rows for numbers": ("import numpy; return numpy.zeros((2, 2))", "f gave .*, which is no number: TypeError: "),
-    "beyond float64": ("return [10**400, 1.0]", "f gave 1000.*, which is no number: OverflowError: "),
+    "complex numbers": ("return [1j, 1.0]", "f gave 1j, which is not a number: TypeError: "),
+    "rows for numbers": ("import numpy; return numpy.zeros((2, 2))", "f gave .*, which is not a number: TypeError: "),
+    "beyond float64": ("return [10**400, 1.0]", "f gave 1000.*, which is not a number: OverflowError: "),
     "a dict for a list": ("return {'a': 1.0, 'b': 2.0}", "f returned {'a': 1.0, 'b': 2.0}; return a list"),
 }
 

@@ -1,4 +1,4 @@
-"""The end of the process, which a thread that a plugin has left behind would hold up for ever."""
+"""The end of the process, which a thread that a plugin has left behind would hold up forever."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LATE: Final = 60.0
 
 
 def end_without_threads(status: int) -> None:
-    """Let the process, whose work is done and saved, end with `status` even if threads that are no daemons go on.
+    """Let the process, whose work is done and saved, end with `status` even if threads that are not daemons continue.
 
     Python waits for such threads without a word. A reward that has started one would keep a job on its accelerator.
     """

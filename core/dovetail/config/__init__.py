@@ -1,8 +1,8 @@
 """Configuration: gin files, treated as data and checked completely when they are read."""
 
+from dovetail.config.difference import difference
 from dovetail.config.dump import Entry, dump, explain_origin
 from dovetail.config.ids import config_id, run_id, versions
-from dovetail.config.render import difference, render_diff, render_show
 from dovetail.config.resolve import load, load_experiment
 from dovetail.config.resolved import Choice, Config, Unused, floats, statics
 from dovetail.config.settings import Critic, Eval, Run, Sampling, Sft, Train, chosen
@@ -26,8 +26,6 @@ __all__ = [
     "floats",
     "load",
     "load_experiment",
-    "render_diff",
-    "render_show",
     "run_id",
     "statics",
     "versions",

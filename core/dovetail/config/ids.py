@@ -8,9 +8,9 @@ A config id is a prefix of the SHA-256 of
 * the versions of their distributions, and of dovetail.
 
 The order of lines, comments, macros, includes, origins and unused bindings do not matter. Values are hashed as written:
-a path is part of the id, but the content of the file is not. Nor is the code of an editable install, whose version does
-not change with it; `dovetail.run.code` compares it when a run is resumed. `FORMAT` changes whenever this definition
-does, so that an id never has two meanings.
+a path is part of the id, but the content of the file is not. The code of an editable install is not part of it either,
+and its version does not change with it; `dovetail.run.code` compares it when a run is resumed. `FORMAT` changes
+whenever this definition does, so that an id never has two meanings.
 """
 
 from __future__ import annotations

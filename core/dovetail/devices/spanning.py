@@ -67,7 +67,7 @@ def everywhere(array: jax.Array) -> jax.Array:
         return array
     assert isinstance(sharding, NamedSharding), "what spans processes is cut by the mesh"
     # One at a time: with dozens of collectives under way, CPU processes with several devices have waited for each
-    # other for ever, because threads that wait for another process leave none for the device that it waits for.
+    # other forever, because threads that wait for another process leave none for the device that it waits for.
     return jax.block_until_ready(jax.jit(_same, out_shardings=NamedSharding(sharding.mesh, PartitionSpec()))(array))
 
 

@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any
 
 import attrs
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
@@ -90,16 +89,6 @@ class Completer:
             prompt_mask=mask,
             episodes=episodes,
         )
-
-    def in_full_batch(
-        self, examples: list[Example], keys: Key[Array, "prompt sample"], sampling: Sampling, size: int
-    ) -> Completed:
-        """Complete examples as a batch of `size`, so that a smaller last batch does not compile another program."""
-        filling = size - len(examples)
-        if not filling:
-            return self(examples, keys, sampling)
-        filled = jnp.concatenate([keys, jnp.repeat(keys[:1], filling, axis=0)])
-        return self(examples + examples[:1] * filling, filled, sampling).of(np.arange(len(examples)))
 
     def _encoded(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Encode prompts that an environment has extended; they were not measured before, and are never cut."""

@@ -29,7 +29,8 @@ class FieldInfo:
 
     `begun` means that the field already has an initial value when its stage begins, so that the components that write
     it may also read it. `without`, for a field that not every run has, is the end of the sentence "... reads 'FIELD',
-    which": who provides the field, and the setting that makes it available.
+    which": who provides the field, and the setting that makes it available. `setting` is that setting if the field
+    exists whenever it chooses a component, and empty if the planner has to ask for more than that.
     """
 
     shape: str
@@ -38,6 +39,7 @@ class FieldInfo:
     combine: Combine = "replace"
     begun: bool = False
     without: str = ""
+    setting: str = ""
 
 
 FIELDS: Final[dict[str, FieldInfo]] = {
@@ -128,6 +130,7 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         "scored",
         "each reward separately; NaN where it abstained",
         without="rewards provide; set train.rewards to names",
+        setting="train.rewards",
     ),
     "staleness": FieldInfo(
         "[seq, token] int",
@@ -141,6 +144,7 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         "scored",
         "sum of the process rewards of each token",
         without="process rewards provide; set train.process_rewards to names",
+        setting="train.process_rewards",
     ),
     "old_values": FieldInfo("[seq, token]", "passes", "the critic's values at collection", begun=True),
     "is_weights": FieldInfo(
@@ -149,6 +153,7 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         "off-policy weights; they multiply the per-token loss",
         combine="multiply",
         without="a correction provides; set train.correction to a name",
+        setting="train.correction",
     ),
     "token_rewards": FieldInfo(
         "[seq, token]", "token_rewards", "rewards per token; the score is on the last policy token", begun=True
@@ -164,6 +169,7 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         "weights that loss masks multiply the policy loss by",
         combine="multiply",
         without="a loss mask provides; set train.loss_mask to a name",
+        setting="train.loss_mask",
     ),
     "weights": FieldInfo("[seq, token]", "mini_batch", "the aggregation's token weights for the whole mini-batch"),
     "values": FieldInfo(
@@ -174,6 +180,7 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         ENGINE,
         "the value of train.schedule at this step",
         without="a schedule provides; set train.schedule to a name",
+        setting="train.schedule",
     ),
     "key": FieldInfo(
         "PRNG key",

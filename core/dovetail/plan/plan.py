@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import attrs
 
-from dovetail.kinds import STAGES, Kind, Stage
+from dovetail.kinds import Kind, Stage
 from dovetail.plan.roles import CRITIC, INPUTS, POLICY, WEIGHTS_OF
 from dovetail.registry import Component
 
@@ -130,11 +130,6 @@ class Plan:
         """Return the calls of a stage that belong to a model."""
         return tuple(call for call in self.calls if call.stage.name == stage and call.model == model)
 
-    @property
-    def measures_mismatch(self) -> bool:
-        """Whether the policy scores the completions over the same ids as the sampler, so that they are comparable."""
-        return any(self.compared in each.quantities for each in self.passes if each.role == POLICY)
-
     def passes_of(self, *, live: bool) -> tuple[Pass, ...]:
         """Return the passes that run in every update if `live`, and otherwise those of stage `passes`."""
         return tuple(each for each in self.passes if each.live == live)
@@ -177,16 +172,3 @@ class Plan:
         """The `field` components that a step evaluates."""
         quantities = [name for each in self.passes if each.role != CRITIC for name in each.quantities]
         return tuple(dict.fromkeys([*quantities, *self.derived]))
-
-
-def by_stage(plan: Plan) -> Iterable[tuple[Stage, list[str]]]:
-    """Yield every stage with a description of each pass and call in it."""
-    for stage in STAGES:
-        live = {"passes": False, "loss_terms": True}.get(stage.name)
-        passes = [str(each) for each in plan.passes if each.live == live]
-        yield stage, passes + [_said(call) for call in plan.calls if call.stage == stage]
-
-
-def _said(call: Call) -> str:
-    becomes = "" if call.term else " -> " + ", ".join(call.kind.writes) if call.kind.writes else ""
-    return call.label + becomes

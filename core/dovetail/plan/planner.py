@@ -70,13 +70,7 @@ def _is_on_policy(config: Config) -> bool:
 
 def _missing(config: Config) -> dict[str, str]:
     """Return the fields that this configuration does not have, with what would provide them."""
-    there: dict[str, Any] = {
-        "is_weights": config.several("train.correction"),
-        "loss_weights": config.several("train.loss_mask"),
-        "schedule_weight": config.several("train.schedule"),
-        "process_rewards": config.several("train.process_rewards"),
-        "score_table": config.several("train.rewards"),
-    }
+    there: dict[str, Any] = {name: config.several(info.setting) for name, info in FIELDS.items() if info.setting}
     goes_on = config.choice("train.agent_loop").component.declares.get("turns", False)
     there |= dict.fromkeys((name for name, info in FIELDS.items() if info.without == TURNS), goes_on)
     there[KEPT] = compared(config) == SUPPORT

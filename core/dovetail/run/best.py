@@ -45,7 +45,7 @@ def scores(config: Config, evaluations: Iterable[Mapping[str, Any]]) -> dict[int
         names = [each for each in line if each.startswith("eval/")]
         if names and name not in names:
             raise RunError(
-                f"run.keep_best = '{name}' is no metric of the evaluations.{nearest(name, names)} There:"
+                f"run.keep_best = '{name}' is not a metric of the evaluations.{nearest(name, names)} There:"
                 f" {listing(names)}"
             )
         if names and line[name] is not None and math.isfinite(line[name]):

@@ -135,7 +135,7 @@ def read_text(path: Path) -> str:
 
     Raises:
         OSError: if it cannot be read.
-        ValueError: if it is not a file, which to read may take for ever; if it is too large, or not UTF-8.
+        ValueError: if it is not a file (reading from a pipe may never end), is too large, or is not UTF-8.
     """
     if path.exists() and not path.is_file():
         raise ValueError("it is not a file")

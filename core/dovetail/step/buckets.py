@@ -50,6 +50,7 @@ def widths(tokens: int, count: int) -> tuple[int, ...]:
 
 def widths_of(sizes: Sizes, tokens: int) -> tuple[int, ...]:
     """Return the widths of rows for completions of at most `tokens` tokens."""
+    # the first token of a packed completion is predicted by its prompt, so the row itself holds one position less
     return widths(tokens - 1 if sizes.segments > 1 else tokens, sizes.length_buckets)
 
 
@@ -137,9 +138,11 @@ class Buckets:
         (rows, tokens), prompt = batch["tokens"].shape, batch["prompt_tokens"].shape[1]
         unsorted, together = min(sizes.micro_batch_size, rows), sizes.rows_per_prompt
         parts = row_parts(unsorted)
+        # from shapes alone, as lengths are not known when this is compiled
         size = -(-max(1, unsorted // 2) // parts) * parts
         left = (unsorted - size) * tokens + -(-unsorted // together) * prompt
         at_once = max(1, left // prompt)
+        # chunks of nearly equal size, because a small last one would be padded to the size of the others
         number = -(-rows // together)
         chunks = -(-number // at_once)
         return cls(
@@ -165,6 +168,7 @@ class Buckets:
         `completions` are their indices in the batch. A micro-batch has the width that its longest row needs. Rows
         without tokens are left out; the last micro-batch is padded with them.
         """
+        # one loop per width, each with its own shapes; how often each runs is a value, so no lengths compile anew
         arranged, at = self._arranged(batch), jnp.int32(0)
         for width, narrower in zip(self.widths[::-1], (*self.widths[-2::-1], 0), strict=True):
             rows = self._rows_of(width)
@@ -198,6 +202,7 @@ class Buckets:
         rows = self._rows(row_lengths(batch))
         count = len(rows.used)
         order = jnp.argsort(rows.used, stable=True, descending=True).astype(jnp.int32)
+        # a slice that reached past the end would be moved back by JAX and take rows twice
         order = jnp.pad(order, (0, self._rows_of(self.widths[0])), constant_values=count)
 
         def take(array: Array, fill: int) -> Array:
@@ -218,6 +223,7 @@ class Buckets:
         taken = {
             name: jnp.take(array, completions, axis=0, mode="fill", fill_value=0) for name, array in batch.items()
         } | {PROMPT: arranged.prompts}
+        # sorting has moved rows between devices; the compiler is told again that each device computes some of them
         micro = {name: x[0] for name, x in keep_rows_cut({name: x[None] for name, x in taken.items()}).items()}
         if self.segments == 1:
             return cut(micro, width)
@@ -294,17 +300,20 @@ def accumulate_by_length(
             return loss_fn(params, micro, _joined(floats, rest))
 
         def one(micro: dict[str, Array]) -> tuple[Any, Array, Sums]:
+            # the prompts' states count as data (1), so that their backward pass runs once and not for every micro-batch
             (value, metrics), grads = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(params, floats, micro)
             return jax.tree.map(full_precision, grads), value, metrics
 
         zeros = _zeros(jax.eval_shape(one, buckets.widest(piece)))
         (grads, kept), value, metrics = buckets.visit(piece, zeros, lambda sums, _, micro: _added(sums, one(micro)))
+        # summed in float32, but a pullback takes cotangents of the type of its outputs
         (through_prompts,) = back(jax.tree.map(lambda x, like: x.astype(like.dtype), kept, floats))
         return jax.tree.map(lambda x, more: x + full_precision(more), grads, through_prompts), value, metrics
 
     pieces = buckets.chunks(batch)
     if len(pieces["tokens"]) == 1:
         return chunk(dict(batch))
+    # metrics are sums whose names only a trace tells, and a scan needs its carry beforehand
     shapes = jax.eval_shape(chunk, jax.tree.map(lambda x: x[0], pieces))
     total, _ = jax.lax.scan(lambda sums, piece: (_added(sums, chunk(piece)), None), _zeros(shapes), pieces)
     return total

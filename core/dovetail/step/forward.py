@@ -72,6 +72,7 @@ def _replayed(
     if choices is None:
         return *model(*inputs, **also), None
     hidden, cache, own = model(*inputs, **also, choices=choices)
+    # -1 leaves the choice to the model, which then agrees with itself
     return hidden, cache, jnp.mean((own == choices) | (choices < 0), axis=2, dtype=jnp.float32)
 
 
@@ -126,6 +127,7 @@ def hidden_states(
         assert read is not None, "packed rows continue prompts that have been processed"
         return _of_packed(model, batch, read, dropout)
     prompt, completion, choices = batch["prompt_tokens"], batch["tokens"], batch.get("choices")
+    # padding is on the right, where no token that counts attends to it, so nothing has to be hidden
     written = jnp.ones_like(completion, dtype=bool)
     if rows_per_prompt == 1 and read is None:
         tokens = jnp.concatenate([prompt, completion], axis=1)
@@ -133,6 +135,7 @@ def hidden_states(
         keys = _keys(model, batch, dropout, _columns(tokens[:, :-1]))
         if choices is not None:
             choices = jnp.concatenate([batch["prompt_choices"], choices], axis=1)[:, :-1]
+        # the last token predicts nothing that is trained on
         hidden, _, agreed = _replayed(model, choices, tokens[:, :-1], visible[:, :-1], **keys)
         first = prompt.shape[1] - 1
         return States(hidden[:, first:], None if agreed is None else agreed[:, first:])
@@ -141,6 +144,7 @@ def hidden_states(
         first = _first_states(read, rows_per_prompt)
     else:
         first = States(read.last, read.agreed)
+    # the prompt predicts it, and a model is not called with no tokens
     if completion.shape[1] == 1:
         return first
     keys = _keys(model, batch, dropout, _columns(completion[:, :-1], prompt.shape[1]))
@@ -151,6 +155,7 @@ def hidden_states(
 
 def _of_packed(model: LanguageModel, batch: Mapping[str, Array], read: Read, dropout: Key[Array, ""] | None) -> States:
     packed, (seq, columns) = batch[PACKED], batch["tokens"].shape
+    # -1 marks positions that hold nothing: any index will do for them, since their mask is empty
     there = jnp.maximum(packed, 0)
     keys = _keys(model, batch, dropout, batch["prompt_tokens"].shape[1] + there % columns, there // columns)
     tokens, choices = batch["tokens"].reshape(-1)[there], batch.get("choices")
@@ -250,7 +255,9 @@ def quantities(
     for name, other in others.items():
         own = {field: array for field, array in batch.items() if field not in CHOICES}
         seen = hidden_states(other, own, rows_per_prompt, read=(read_beside or {}).get(name))
+        # the other model is what this one is compared with, and is not trained by the comparison
         cut[name] = jax.lax.stop_gradient(seen.hidden)
+    # greedy sampling has no distribution of its own; the log-probabilities are then those of the model
     scale = jnp.where(temperature > 0, temperature, 1.0)
     head = merged if dropout is None else model.in_full_precision().merge()
 
@@ -270,6 +277,7 @@ def quantities(
     if pieces["tokens"].shape[0] == 1:
         values = jax.tree.map(lambda value: value[None], chunk({name: piece[0] for name, piece in pieces.items()}))
     else:
+        # without the checkpoint, the backward pass would keep the logits of all chunks, [seq, token, vocab]
         values = jax.lax.map(jax.checkpoint(chunk), pieces)
     whole = {name: _together(value, parts, rows, columns) for name, value in values.items()}
     return found | {name: unpack(batch, value) for name, value in whole.items()}

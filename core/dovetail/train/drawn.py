@@ -71,6 +71,7 @@ class Prompts:
         """
         if self.curriculum is None:
             return next(self.stream)
+        # a generator of its own for each round: a resumed run draws the same prompts without replaying earlier draws
         rng = np.random.default_rng([self.seed % 2**32, keys.PROMPTS, step, number])
         self._last = np.asarray(self.curriculum.choose(memory[MEMORY], self.count, rng))
         is_index = np.issubdtype(self._last.dtype, np.integer) and self._last.shape == (self.count,)
@@ -129,6 +130,7 @@ class Extras:
         train, batch = self.setup.config.train, sampled.batch()
         if greedy is not None:
             baseline = np.repeat(greedy.scores.total.astype(np.float32), train.group_size)
+            # a NaN would spread through sums over a group even where the mask is empty
             batch["greedy_scores"] = np.nan_to_num(baseline)
             batch["mask"] = batch["mask"] & ~np.isnan(baseline)[:, None]  # without a score there is no baseline
         if "versions" in self._plan or "staleness" in self._plan:
@@ -152,6 +154,7 @@ class Extras:
         """Call the components of a plugin's own kinds, which add fields before a model scores the batch."""
         algorithm, metrics = self.setup.algorithm, Sums()
         called = [tuple(part for part in algorithm.at(stage) if part.writes) for stage in stages]
+        # without such components nothing goes to a device here; the arrays move once, with the whole batch
         if not any(called):
             return dict(batch), metrics
         always = self.always(batch, step)
@@ -187,6 +190,7 @@ class Extras:
             **self._no_choices(size),
         )
         names = tuple(choice.component.name for choice in config.several("train.rewards"))
+        # of an example only the columns are read, for their names and types; its completions are empty
         example = (self.setup.train_examples[0],)
         sampled = Sampled(
             completed=Completed(
@@ -204,6 +208,7 @@ class Extras:
         )
         greedy = attrs.evolve(sampled, scores=attrs.evolve(sampled.scores, total=np.zeros(1)))
         made = self.batch(sampled, greedy if "greedy_scores" in self._plan else None, 0)
+        # made by the same functions as a real batch, so a replay's empty slots cannot differ from it in form
         return {name: np.asarray(array) for name, array in self.on_host(made, 0)[0].items()}
 
     def _no_choices(self, size: int) -> dict[str, np.ndarray]:
@@ -219,6 +224,7 @@ class Extras:
         """Draw a demonstration for each group; only the group's first row has its mask, so that it counts once."""
         config, size = self.setup.config, self.setup.config.train.group_size
         groups = rows // size
+        # drawn by the number of the step, not from a stream, so there is no position to save
         examples = at_random(self.demonstrations, config.run.seed, step * groups, groups)
         texts = [example["prompt"] for example in examples]
         prompt_tokens, prompt_mask = encode(texts, self.setup.tokenizer, config.train.max_prompt_tokens)

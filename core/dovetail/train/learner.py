@@ -71,6 +71,7 @@ class Learner:
     def open(cls, run: Run, start: Any) -> Learner:
         """Build the state, or restore it, and compile nothing yet."""
         setup, algorithm, config = run.setup, run.setup.algorithm, run.config
+        # first, because they copy what they need of `start`, whose memory the first update takes over
         roles = RoleModels.open(run, start)
         policy = Trained(start, algorithm.optimisers["train"].init(start))
         graphdefs = {POLICY: setup.graphdef, **roles.graphdefs}
@@ -84,6 +85,7 @@ class Learner:
         if "state" in algorithm.plan:
             memory["estimator"] = _remembering(algorithm).build().init(setup.speakers.count)
         first, cut = 0, in_flight.Cut(cursor=Cursor(memory=Prompts.of(setup).init()))
+        # restoring needs the structure of what was saved, so all of it has been made above, and is replaced here
         if saved := run.resumes(RL):
             first, curriculum = saved.step, cut.cursor.memory
             flying = in_flight.like(saved.data, policy.params)
@@ -166,8 +168,10 @@ class Learner:
         moment = self._moment(step)
         host_batch, found = self.extras.on_host(taken.fields, step)
         replayed: dict[str, float] = {}
+        # replayed groups join before the forward passes: what a model computes of them is of today's weights
         if self.replay is not None:
             host_batch, self.memory[REPLAY], replayed = self.replay(self.memory[REPLAY], host_batch, step)
+        # after the replay, because replayed completions have ages of their own
         if "staleness" in algorithm.plan:
             host_batch["staleness"] = np.int32(step) - host_batch["versions"]
         weights = self.roles.weights() | {POLICY: self.weights}
@@ -181,9 +185,11 @@ class Learner:
         clock.mark_when_ready("scoring", batch)
         if "state" in algorithm.plan:
             self.memory["estimator"] = state
+        # an update reuses the memory of the old parameters, so from here on there is no earlier state to save
         self.run.forget()
         progress.begin("update")
         measured = merge(found, merge(measured, self._update(batch, moment, step)))
+        # while only the critic learns, the policy's terms were not computed, and no model has anything to follow
         if not self._is_warming_up(step):
             self._after_step(measured, step, len(host_batch["scores"]))
         terms = [*algorithm.terms[POLICY], *algorithm.penalties]
@@ -213,6 +219,7 @@ class Learner:
         """Update the critic and the policy on every mini-batch of every epoch."""
         algorithm, hyper = self.run.setup.algorithm, self.run.setup.algorithm.hyper
         sizes, measured = algorithm.sizes, Sums()
+        # with adamw it is twice as large as the parameters, and only updates need it
         self._bring_optimiser(to_device)
         beside = self.roles.weights(*algorithm.plan.roles_in_update) if algorithm.plan.roles_in_update else {}
         home = self.run.setup.devices
@@ -220,6 +227,7 @@ class Learner:
         minis = mini_batches(batch, sizes.mini_batch_size, sizes.epochs, moment.key, sizes.rows_per_prompt)
         for number, mini in enumerate(minis):
             now = moment.at_update(number)
+            # both see the same mini-batch, and the advantages were estimated before: their order changes nothing
             if self.update_critic:
                 given = (mini, now) if place is home else (place.rows(mini), place.whole(now))
                 with place.use():

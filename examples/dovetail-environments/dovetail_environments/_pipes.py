@@ -24,13 +24,13 @@ SHOWN = 80
 
 @attrs.define
 class Heard:
-    """What a server has written that is no message, as far as a message for the user shows it."""
+    """What a server has written that is not a message, as far as a message for the user shows it."""
 
     odd: str = ""
 
     def __str__(self) -> str:
         """Return it as the rest of a sentence; empty if there is nothing."""
-        return f"; it wrote {self.odd}, which is no message of MCP" if self.odd else ""
+        return f"; it wrote {self.odd}, which is not a message of MCP" if self.odd else ""
 
 
 @asynccontextmanager

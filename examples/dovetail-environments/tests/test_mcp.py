@@ -76,13 +76,13 @@ def test_a_server_that_cannot_be_used_is_refused_when_the_config_is_read():
 
 
 AT_START = {
-    ("start", "garbage"): r"no answer within 2 seconds; it wrote '\\x00 garbage', which is no message of MCP$",
-    ("start", "bytes"): "no answer within 2 seconds; it wrote '\N{REPLACEMENT CHARACTER}{2}', which is no message",
+    ("start", "garbage"): r"no answer within 2 seconds; it wrote '\\x00 garbage', which is not a message of MCP$",
+    ("start", "bytes"): "no answer within 2 seconds; it wrote '\N{REPLACEMENT CHARACTER}{2}', which is not a message",
     ("start", "half"): "no answer within 2 seconds",
-    ("start", "half and dies"): """it wrote '{"jsonrpc": "2.0", "id":', which is no message""",
+    ("start", "half and dies"): """it wrote '{"jsonrpc": "2.0", "id":', which is not a message""",
     ("start", "never"): "no answer within 2 seconds$",
     ("start", "line without end"): "it wrote a line of more than 16,777,216 bytes",
-    ("start", "lines without end"): r"it wrote 'x{80}\.\.\.', which is no message",
+    ("start", "lines without end"): r"it wrote 'x{80}\.\.\.', which is not a message",
     ("initialize", "number"): "cannot be started: ",
     ("initialize", "dies"): "cannot be started: ",
     ("tools/list", "number"): "does not list its tools: gave an answer of another form",
@@ -93,11 +93,11 @@ AT_START = {
     ("tools/list", "schema"): "does not list its tools: gave an answer of another form|arguments of type 5",
 }
 IN_A_CALL = {
-    "garbage": "gave no answer within 2 seconds; it wrote 'garbage', which is no message of MCP during the call of 't'",
+    "garbage": "gave no answer within 2 seconds; it wrote 'garbage', which is not a message of MCP during the call",
     "number": "gave an answer of another form",
-    "half and dies": """ended; it wrote '{"jsonrpc"', which is no message of MCP during the call of 't'""",
+    "half and dies": """ended; it wrote '{"jsonrpc"', which is not a message of MCP during the call of 't'""",
     "gigabytes": "ended; it wrote a line of more than 16,777,216 bytes",
-    "surrogate": "it wrote .* which is no message",
+    "surrogate": "it wrote .* which is not a message",
     "stays": "",
     "image": "",
 }

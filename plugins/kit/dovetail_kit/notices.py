@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dovetail.errors import printable
+from dovetail.plan.roles import POLICY
 
 if TYPE_CHECKING:
     from dovetail.config import Config
+    from dovetail.plan import Plan
 
 
 def before_training(options: argparse.Namespace, config: Config, folder: Path) -> AbstractContextManager[None]:
@@ -55,10 +57,15 @@ def warnings(config: Config) -> list[str]:
         found.append(f"train.length_buckets = {config.train.length_buckets} has no effect: {why}")
     if config.train.packing and (why := cannot_pack(config, plan)):
         found.append(f"train.packing = True has no effect: {why}")
-    if cuts(config.sampling) and not plan.measures_mismatch:
+    if cuts(config.sampling) and not _measures_mismatch(plan):
         found.append(
             f"sampling.{cuts(config.sampling)[0]}: mismatch/ is not measured, as the sampler's log-probabilities are"
             " over what the cut leaves and nothing scores over the same; sampling.logps = 'vocabulary' compares like"
             " with like, where the engine reports that"
         )
     return found
+
+
+def _measures_mismatch(plan: Plan) -> bool:
+    """Whether the policy scores the completions over the same ids as the sampler, so that they are comparable."""
+    return any(plan.compared in each.quantities for each in plan.passes if each.role == POLICY)

@@ -114,7 +114,9 @@ def fitted(cls: type[T], record: Any) -> T:
     fields: Mapping[str, Any] = attrs.fields_dict(cls)  # pyright: ignore[reportArgumentType] - an attrs class
     for name in record:
         if name not in fields:
-            raise ValueError(f"{name!r:.80} is no field of it.{nearest(str(name), fields)} Fields: {listing(fields)}")
+            raise ValueError(
+                f"{name!r:.80} is not a field of it.{nearest(str(name), fields)} Fields: {listing(fields)}"
+            )
     for name, field in fields.items():
         if name not in record and field.default is attrs.NOTHING:
             raise ValueError(f"{name!r} is missing")

@@ -6,9 +6,10 @@ from typing import Any
 import gin
 import pytest
 
-from dovetail.config import Config, config_id, dump, load, render_show, versions
+from dovetail.config import Config, config_id, dump, load, versions
 from dovetail.errors import PlanError
 from dovetail.registry import Origin, Registry
+from dovetail_kit.rendered import render_show
 
 LoadText = Callable[..., Config]
 Complaints = Callable[..., list[str]]

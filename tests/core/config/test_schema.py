@@ -7,13 +7,14 @@ import attrs
 import pytest
 from annotated_types import Ge
 
-from dovetail.config import Config, config_id, dump, load, render_show, versions
+from dovetail.config import Config, config_id, dump, load, versions
 from dovetail.config.schema import schema
 from dovetail.config.settings import chosen
 from dovetail.errors import PluginError
 from dovetail.kinds import Kind
 from dovetail.ranges import in_range
 from dovetail.registry import Origin, Registry, Section
+from dovetail_kit.rendered import render_show
 
 LoadText = Callable[..., Config]
 Complaints = Callable[..., list[str]]

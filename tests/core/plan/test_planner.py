@@ -1,5 +1,8 @@
 """The planner derives from signatures exactly the forward passes that are needed."""
 
+import inspect
+import re
+
 import attrs
 import pytest
 
@@ -584,3 +587,20 @@ def test_a_role_that_a_config_opens_has_fields():
     plan = load(None, ["train.policy_loss=distance", "roles.teacher=frozen", "teacher.model=decoder"]).plan
     assert passes(plan, live=False) == {("teacher", "completions"): ("logps",)}
     assert plan.roles == ("teacher",)
+
+
+@pytest.mark.parametrize("field", [name for name, info in FIELDS.items() if info.setting])
+def test_a_field_that_a_setting_brings_is_refused_without_it(field):
+    info = FIELDS[field]
+    assert info.setting in {kind.path for kind in KINDS}
+    assert f"set {info.setting} to" in info.without
+
+    def reader(**fields):
+        """A loss."""
+
+    named = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("logps", field)]
+    reader.__signature__ = inspect.Signature(named)
+    dovetail.register("policy_loss", "reader", reader)
+    empty = "None" if info.setting == "train.schedule" else "()"
+    with pytest.raises(PlanError, match=f"reads '{field}', which {re.escape(info.without)}"):
+        load(None, ["train.policy_loss=reader", f"{info.setting}={empty}"])

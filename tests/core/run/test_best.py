@@ -64,7 +64,7 @@ def test_scores_are_those_of_evaluations_by_number():
     assert scores(config, lines) == {config.sft.steps + 2: 0.5}
     assert scores(load(None, TINY), lines) == {}
     with pytest.raises(
-        RunError, match=r"'eval/accuracy' is no metric .* Did you mean 'eval/accurate'\? There: eval/ac"
+        RunError, match=r"'eval/accuracy' is not a metric .* Did you mean 'eval/accurate'\? There: eval/ac"
     ):
         scores(config, [{"step": 2, "eval/accurate": 0.5}])
 

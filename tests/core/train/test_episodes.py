@@ -74,7 +74,7 @@ def assert_played_again(folder, capsys):
     samples.write_text(whole.replace('"content": "', '"content": "\\ufffd').replace('"ended": "', '"ended": "un'))
     assert main(play) == 1
     said = capsys.readouterr()
-    assert "the model wrote bytes that are no text, and the record has U+FFFD in their place" in said.out + said.err
+    assert "the model wrote bytes that are not text, and the record has U+FFFD in their place" in said.out + said.err
     samples.write_text(whole)
     assert main([*play, "--index", "99"]) == 1
     assert "has no episode of this prompt; it has 0, " in capsys.readouterr().err

@@ -235,7 +235,7 @@ ENDED = {
     "the status of a process that was not confined": ("exit(97)", "failed"),
     "the same, without an output": ("import os; os.close(1); os._exit(97)", "failed"),
     "killed by its own hand": ("import signal; signal.raise_signal(signal.SIGKILL)", "failed"),
-    # what is no program
+    # what is not a program
     "nonsense": ("this is no Python", "failed"),
     "surrogates and zeros": ("\ud800\x00", "failed"),
     "a million brackets": ("(" * 1_000_000, "failed"),

@@ -323,7 +323,7 @@ class Evaluates:
         try:
             name, given = eval(text.removeprefix("CALL "))
         except Exception:
-            return Parsed(error="this is no call")
+            return Parsed(error="this is not a call")
         return Parsed(calls=(Call(name, given),))
 
     def write(self, call: Call) -> str:

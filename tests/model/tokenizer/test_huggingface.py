@@ -222,7 +222,7 @@ def test_mistakes_are_one_line(folder, tmp_path):
 def test_the_tokenizer_of_another_model_is_told_by_an_end_that_it_lacks(folder):
     with pytest.raises(
         DataError,
-        match=r"eos_token_id = 151645 is no id of its tokenizer\.json, which has \d+; is that the tokenizer of",
+        match=r"eos_token_id = 151645 is not an id of its tokenizer\.json, which has \d+; is that the tokenizer of",
     ):
         opened(folder(config={}, generation={"eos_token_id": [4, 151645]}))
 

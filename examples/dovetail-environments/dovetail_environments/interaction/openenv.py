@@ -149,10 +149,10 @@ def _checked(result: Any) -> Any:
         ValueError: if it is something else.
     """
     if not isinstance(result.observation, dict):
-        raise ValueError(f"it answers with the observation {result.observation!r:.80}, which is no object")
+        raise ValueError(f"it answers with the observation {result.observation!r:.80}, which is not an object")
     reward = result.reward
     if reward is not None and not (isinstance(reward, int | float) and abs(reward) < LARGEST_REWARD):
-        raise ValueError(f"it answers with the reward {reward!r:.80}, which is no finite number")
+        raise ValueError(f"it answers with the reward {reward!r:.80}, which is not a finite number")
     return result
 
 

@@ -31,8 +31,9 @@ def add(commands: Commands) -> None:
 
 def show(options: argparse.Namespace) -> int:
     """Print every value of a config and where it was set."""
-    from dovetail.config import load, render_show
+    from dovetail.config import load
     from dovetail.shipped import find
+    from dovetail_kit.rendered import render_show
 
     print(render_show(load(find(options.config), options.overrides)), end="")
     return 0
@@ -40,8 +41,9 @@ def show(options: argparse.Namespace) -> int:
 
 def diff(options: argparse.Namespace) -> int:
     """Print the values in which two configs differ; status 1 if there are any."""
-    from dovetail.config import difference, load, render_diff
+    from dovetail.config import difference, load
     from dovetail.shipped import find
+    from dovetail_kit.rendered import render_diff
 
     configs = load(find(options.first)), load(find(options.second))
     print(render_diff(*configs), end="")
@@ -51,9 +53,10 @@ def diff(options: argparse.Namespace) -> int:
 def explain(options: argparse.Namespace) -> int:
     """Print the plan of a config."""
     from dovetail.config import config_id, load, run_id
-    from dovetail.plan import by_stage, plan_step
+    from dovetail.plan import plan_step
     from dovetail.plan.roles import CRITIC
     from dovetail.shipped import find
+    from dovetail_kit.rendered import by_stage
 
     loaded = load(find(options.config), options.overrides)
     plan = loaded.plan or plan_step(loaded)

@@ -141,7 +141,7 @@ def check_turns_keep_their_weights(case: EngineCase) -> None:
         play(case, engine, then=then)
     except RunError:
         return
-    raise AssertionError("an episode goes on with other weights than it began with")
+    raise AssertionError("an episode continues with weights other than those it began with")
 
 
 def check_failing_observation(case: EngineCase) -> None:
@@ -163,7 +163,7 @@ def check_failing_observation(case: EngineCase) -> None:
 
 
 def _most_frequent(case: EngineCase, tape: Tape) -> str:
-    """Return the text that the policy samples most often after its first turn; an EOS is none, nor are empty ones."""
+    """Return the text that the policy samples most often after its first turn, an EOS and empty texts left out."""
     later = tape.tokens[tape.mask & (tape.turns > 0)]
     often = np.bincount(later[~np.isin(later, case.tokenizer.eos_ids)]).argsort()[::-1]
     return next(text for token in often if (text := case.tokenizer.decode([int(token)])))

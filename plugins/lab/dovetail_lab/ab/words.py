@@ -222,14 +222,14 @@ def counted(count: int, noun: str) -> str:
 
 
 PROTECTED = (
-    "It is noticed, and said above, if the design in `ab.json` is not that of `journal.jsonl` and `sweep.json`; if a"
-    " record of a run changes after the run has finished; if a run is made again after a look and comes to something"
-    " else; if the design is amended after a look; if the sources of a package in use change between the runs; and if"
-    " the registration is younger than the first run.",
+    "These things are detected and reported above: the design in `ab.json` differs from that of `journal.jsonl` and"
+    " `sweep.json`; a record of a run changes after the run has finished; a run is repeated after a look and its result"
+    " differs; the design is amended after a look; the sources of a package in use change between the runs; the"
+    " registration is younger than the first run.",
     "",
-    "It is not noticed if somebody writes the whole folder anew, with all hashes: compare the seal with the one that"
-    " was printed before the first run, if that is kept elsewhere. Nor is it noticed if the same seeds were tried in a"
-    " place that is not near the folder, or if somebody looked into the folders of the runs before a registered look.",
+    "These are not: somebody rewrites the whole folder with all its hashes (compare the seal with the one that was"
+    " printed before the first run, if you kept it elsewhere); the same seeds were tried in a folder far from this one;"
+    " somebody looked into the folders of the runs before a registered look.",
 )
 """What the record of a test shows of its history, and what it cannot; paragraphs."""
 

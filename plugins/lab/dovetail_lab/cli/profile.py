@@ -85,7 +85,7 @@ class Window:
         found = re.fullmatch(r"steps=(\d+)(?::(\d+))?", text)
         window = cls(int(found[1]), int(found[2] or found[1])) if found else cls(0, 0)
         if not 1 <= window.first <= window.last:
-            raise ConfigError(f"--profile {text} is no window of steps; write --profile steps=5:7, counted from 1")
+            raise ConfigError(f"--profile {text} is not a window of steps; write --profile steps=5:7, counted from 1")
         return window
 
     def check(self, steps: int) -> None:

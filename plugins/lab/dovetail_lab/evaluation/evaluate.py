@@ -15,6 +15,7 @@ from dovetail.protocols import Example, Sampling, Task
 from dovetail.step import keys
 from dovetail.train.evaluation import Evaluation, Opening
 from dovetail.train.setup import Setup
+from dovetail_lab.evaluation.batches import in_full_batch
 from dovetail_lab.evaluation.checks import ACCURACY, Answers, Check, make_answers, make_checks
 from dovetail_lab.evaluation.outcomes import Outcomes
 
@@ -91,7 +92,7 @@ class Evaluator:
     def _chunk(self, examples: list[Example], chunk_keys: Any, sampling: Sampling) -> Sampled:
         """Complete and score one batch."""
         size = min(self.settings.batch_size, len(self.examples))
-        return self.sampler.score(self.sampler.complete.in_full_batch(examples, chunk_keys, sampling, size))
+        return self.sampler.score(in_full_batch(self.sampler.complete, examples, chunk_keys, sampling, size))
 
 
 def in_order(examples: Sequence[Example], batch: int) -> Iterator[list[Example]]:

@@ -1,4 +1,4 @@
-"""Completions of prompts, written to a file as they come, to be gone on with after a kill."""
+"""Completions of prompts, written to a file as they come, so that a killed command can resume."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dovetail.host.completer import Completed
 from dovetail.host.prompts import Selected
 from dovetail.protocols import Example, Sampling
 from dovetail.step import keys
+from dovetail_lab.evaluation.batches import in_full_batch
 from dovetail_lab.evaluation.lines import Lines, open_lines
 from dovetail_lab.evaluation.policy import Policy
 
@@ -73,7 +74,7 @@ class Generator:
                 chosen = rows[start : start + size]
                 batch = [examples[row] for row in chosen]
                 batch_keys = keys.of_samples(root, indices[chosen], self.samples)[:, first:]
-                completed = complete.in_full_batch(batch, batch_keys, self.sampling, size)
+                completed = in_full_batch(complete, batch, batch_keys, self.sampling, size)
                 lines.append(self._records(completed, indices[chosen], lacking[chosen][:, first:], first))
                 watch("prompts", len(examples) - len(rows) + start + len(chosen), len(examples))
 

@@ -33,7 +33,7 @@ GOES_ON: Final = "\\"
 """At the end of a line: the turn goes on in the next one."""
 _LOST: Final = "\N{REPLACEMENT CHARACTER}"
 _UNCLEAR: Final = (
-    "the model wrote bytes that are no text, and the record has U+FFFD in their place, so the turns cannot be repeated"
+    "the model wrote bytes that are not text, and the record has U+FFFD in their place, so the turns cannot be repeated"
     " exactly"
 )
 

@@ -54,7 +54,7 @@ def read(path: Path, calls: Mapping[str, str], *, base: str | None = None) -> di
 
 
 def _text(path: Path) -> str:
-    if path.exists() and not path.is_file():  # a pipe or a device would be read for ever
+    if path.exists() and not path.is_file():  # a pipe or a device would be read forever
         raise ConfigError(f"{path}: it is not a file")
     if (size := path.stat().st_size) > LARGEST:
         raise ConfigError(f"{path}: it has {size:,} bytes; settings are read from files of at most {LARGEST:,}")

@@ -35,7 +35,7 @@ class Trial:
     group: str
 
     def __attrs_post_init__(self) -> None:
-        """Refuse an id that is no name of a folder, which a record from a stranger may have."""
+        """Refuse an id that is not the name of a folder; a record from a stranger may have one."""
         if self.id in ("", ".", "..") or "/" in self.id or "\0" in self.id:
             raise ValueError(f"{self.id!r} cannot be the id of a run")
 

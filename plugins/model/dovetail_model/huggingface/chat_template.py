@@ -143,7 +143,7 @@ def read_source(folder: Path | None, replacement: str | None, setting: str) -> t
     file = own if replacement is None else Path(replacement).expanduser()
     if file is None:
         return None
-    if file.exists() and not file.is_file():  # a pipe would be read for ever
+    if file.exists() and not file.is_file():  # a pipe would be read forever
         raise DataError(f"{setting}: '{file}' is not a file")
     try:
         return str(file), file.read_text(encoding="utf-8")

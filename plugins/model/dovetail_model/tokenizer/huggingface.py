@@ -123,7 +123,7 @@ class HuggingFace:
         strange = [number for number in found if not _is_id(vocabulary, number)]
         if strange:
             raise DataError(
-                f"'{name}': eos_token_id = {strange[0]!r} is no id of its {FILE}, which has"
+                f"'{name}': eos_token_id = {strange[0]!r} is not an id of its {FILE}, which has"
                 f" {vocabulary.get_vocab_size():,}; is that the tokenizer of another model?"
             )
         if not found:

@@ -100,7 +100,7 @@ class SentencePiece:
 
     def _read(self, path: Path, chat_template: str | None, moment: str) -> SentencePieceTokenizer:
         file = path / FILE if path.is_dir() else path
-        if file.exists() and not file.is_file():  # a pipe would be read for ever
+        if file.exists() and not file.is_file():  # a pipe would be read forever
             raise DataError(f"{file}: it is not a file, where a sentencepiece model should be")
         source = read_source(file.parent, chat_template, TEMPLATE_SETTING)
         try:

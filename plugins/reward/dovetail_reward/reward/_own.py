@@ -96,7 +96,7 @@ def number_of(score: Any, who: str) -> float | None:
     try:
         return float(score)
     except Exception as error:  # what an object of the user's does is anything
-        raise TypeError(f"{who} gave {shown(score)}, which is no number: {first_line(error)}") from error
+        raise TypeError(f"{who} gave {shown(score)}, which is not a number: {first_line(error)}") from error
 
 
 def shown(value: Any) -> str:

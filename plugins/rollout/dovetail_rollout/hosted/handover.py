@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import tempfile
@@ -21,6 +20,7 @@ from flax import nnx
 from dovetail.errors import ConfigError, DovetailWarning, RunError
 from dovetail.progress import in_bytes
 from dovetail.protocols import ModelMaker, Weights
+from dovetail.run.files import hold
 
 MEMORY: Final = Path("/dev/shm")
 """Where Linux keeps files in memory."""
@@ -144,8 +144,7 @@ def _computed_in(model: Any) -> str:
 def _locked(file: Path) -> IO[bytes]:
     """Make a file that is locked from the moment others can see it under this name."""
     aside = file.with_suffix(".new")
-    lock = aside.open("wb")
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    lock = hold(aside, f"the folder '{file.parent}'")
     aside.rename(file)
     return lock
 
@@ -153,8 +152,7 @@ def _locked(file: Path) -> IO[bytes]:
 def _remove_abandoned(place: Path) -> None:
     """Remove folders whose lock nobody holds."""
     for file in place.glob(f"{PREFIX}*/{LOCK}"):
-        with suppress(OSError), file.open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(OSError, RunError), hold(file, f"the folder '{file.parent}'"):
             shutil.rmtree(file.parent, ignore_errors=True)
 
 

@@ -107,7 +107,7 @@ class Member:
                 self.host.start(folder)
                 if self._confirm(folder):
                     return
-            except Exception as error:  # one that nobody took would leave the replica joining for ever
+            except Exception as error:  # if nobody caught it, the replica would be joining forever
                 words = str(error) if isinstance(error, (RunError, HostLost)) else f"{type(error).__name__}: {error}"
                 if self.wanted() != folder and not first:  # the folder was removed while it was read
                     self.host.stop()

@@ -21,7 +21,7 @@ class TokenOnly:
         self.expected = f"Bearer {os.environ[KEY]}".encode()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Pass a request on, or refuse it; what is no request, such as the start of the server, has no headers."""
+        """Pass a request on, or refuse it; what is not a request, such as the start of the server, has no headers."""
         given = dict(scope.get("headers", ())).get(b"authorization", b"")
         if scope["type"] == "lifespan" or hmac.compare_digest(given, self.expected):
             await self.app(scope, receive, send)

@@ -15,7 +15,7 @@ SHAPE = (3, 2, 256)
 
 
 def blocks(kind, rng):
-    """Bytes that could be blocks of this type: any, with half-precision scales that are no infinities."""
+    """Bytes that could be blocks of this type: any, with half-precision scales that are not infinite."""
     numbers, size = gguf.GGML_QUANT_SIZES[kind]
     data = rng.integers(0, 256, (*SHAPE[:-1], SHAPE[-1] // numbers, size), np.uint8)
     return np.where(data & 0x7C == 0x7C, data & 0x3F, data).reshape(*SHAPE[:-1], -1)

@@ -98,7 +98,7 @@ def decay_is_decoupled(subject: Subject) -> None:
     A decay that goes through the scaling of the moments moves every weight by a whole step, whatever the number is.
     """
     if DECAY not in subject.floats or not all(allows(subject.component, DECAY, value) for value in (0.05, 0.1)):
-        raise Inapplicable("its weight_decay is no number that can be 0.05 or 0.1")
+        raise Inapplicable("its weight_decay is not a number that can be 0.05 or 0.1")
     once, twice = (
         _steps(subject, 1, scale=0.0, changed={DECAY: np.float32(decay)})[0][0]["kernel"] for decay in (0.05, 0.1)
     )

@@ -18,7 +18,7 @@ from dovetail_kit.conformance.suites.kl import expected_kl
 from dovetail_kit.conformance.suites.losses import on_policy
 
 OWN = ("old_logps", "rollout_logps", "answer_logps", "demo_logps", "ref_logps", "logps")
-"""Log-probabilities that are no other model's to be imitated."""
+"""Log-probabilities that do not come from another model that is to be imitated."""
 
 
 @check(

@@ -66,7 +66,7 @@ def every_reward_is_kept(subject: Subject) -> None:
     there and not before it alone; rewards are not rounded.
 
     The score is on the last policy token: a shaping that writes a penalty there, instead of adding it, forgets it. What
-    is moved to an earlier token is no consequence of those after it.
+    is moved to an earlier token is not a consequence of those after it.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()

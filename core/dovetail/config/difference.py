@@ -1,29 +1,10 @@
-"""Render configurations for people to read: one with the origin of each value, or the differences between two."""
+"""The values in which two configurations differ."""
 
 from __future__ import annotations
 
 from dovetail.config.dump import explain_origin
 from dovetail.config.resolved import Config
 from dovetail.config.types import literal
-
-_WIDEST = 60
-
-
-def render_show(config: Config) -> str:
-    """Return every value with its origin as a comment, then the unused bindings; the text is itself a valid config."""
-    entries = explain_origin(config)
-    width = min(max(len(str(entry)) for entry in entries), _WIDEST)
-    lines = []
-    group = entries[0].group
-    for entry in entries:
-        if entry.group != group:
-            lines.append("")
-            group = entry.group
-        lines.append(f"{entry!s:<{width}}  # {entry.origin}")
-    if config.unused:
-        lines += ["", "# Not used:"]
-        lines += [f"# {unused}" for unused in config.unused]
-    return "\n".join(lines) + "\n"
 
 
 def difference(a: Config, b: Config) -> list[str]:
@@ -35,11 +16,6 @@ def difference(a: Config, b: Config) -> list[str]:
     keys = dict.fromkeys(entry.key for config in (a, b) for entry in explain_origin(config))
     pairs = [(key, _value(left, key), _value(right, key)) for key in keys]
     return [f"{key} = {before} -> {after}" for key, before, after in pairs if before != after]
-
-
-def render_diff(a: Config, b: Config) -> str:
-    """Return the differences as text, or say that there are none."""
-    return "\n".join(difference(a, b) or ["no difference"]) + "\n"
 
 
 def _values(config: Config) -> dict[str, str]:

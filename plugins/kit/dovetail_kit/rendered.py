@@ -1,0 +1,47 @@
+"""Configs and plans as text for people to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dovetail.config import Config, difference, explain_origin
+from dovetail.kinds import STAGES
+from dovetail.kinds.stages import Stage
+from dovetail.plan import Call, Plan
+
+_WIDEST = 60
+
+
+def render_show(config: Config) -> str:
+    """Return every value with its origin as a comment, then the unused bindings; the text is itself a valid config."""
+    entries = explain_origin(config)
+    width = min(max(len(str(entry)) for entry in entries), _WIDEST)
+    lines = []
+    group = entries[0].group
+    for entry in entries:
+        if entry.group != group:
+            lines.append("")
+            group = entry.group
+        lines.append(f"{entry!s:<{width}}  # {entry.origin}")
+    if config.unused:
+        lines += ["", "# Not used:"]
+        lines += [f"# {unused}" for unused in config.unused]
+    return "\n".join(lines) + "\n"
+
+
+def render_diff(a: Config, b: Config) -> str:
+    """Return the differences as text, or say that there are none."""
+    return "\n".join(difference(a, b) or ["no difference"]) + "\n"
+
+
+def by_stage(plan: Plan) -> Iterable[tuple[Stage, list[str]]]:
+    """Yield every stage with a description of each pass and call in it."""
+    for stage in STAGES:
+        live = {"passes": False, "loss_terms": True}.get(stage.name)
+        passes = [str(each) for each in plan.passes if each.live == live]
+        yield stage, passes + [_said(call) for call in plan.calls if call.stage == stage]
+
+
+def _said(call: Call) -> str:
+    becomes = "" if call.term else " -> " + ", ".join(call.kind.writes) if call.kind.writes else ""
+    return call.label + becomes

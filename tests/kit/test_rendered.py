@@ -1,0 +1,53 @@
+"""What `dovetail config show`, `config diff` and `explain` print of a config."""
+
+from collections.abc import Callable
+
+import pytest
+
+from dovetail.config import Config, difference, load
+from dovetail.kinds import STAGES
+from dovetail_kit.rendered import by_stage, render_diff, render_show
+
+TextConfig = Callable[..., Config]
+
+
+@pytest.fixture
+def text_config(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> TextConfig:
+    """Load a config from a text, as the file `x.gin`, with overrides."""
+    monkeypatch.chdir(str(tmp_path))
+
+    def make(text: str, *overrides: str) -> Config:
+        with open("x.gin", "w", encoding="utf-8") as file:
+            file.write(text)
+        return load("x.gin", overrides)
+
+    return make
+
+
+def test_show_tells_origins_and_what_is_not_used(text_config: TextConfig):
+    text = render_show(text_config("train.steps = 3\npolicy_loss.grpo.epsilon_low = 0.1\n", "train.policy_loss=gspo"))
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert "train.steps = 3 # x.gin:1" in lines
+    assert "train.policy_loss = 'gspo' # --set train.policy_loss=gspo" in lines
+    assert "policy_loss.gspo.epsilon_low = 0.0003 # default" in lines
+    assert lines[-2:] == ["# Not used:", "# policy_loss.grpo.epsilon_low (x.gin:2): train.policy_loss is 'gspo'"]
+
+
+def test_what_is_shown_is_a_config_too(text_config: TextConfig):
+    config = text_config("train.steps = 3\npolicy_loss.grpo.epsilon_low = 0.1\n", "train.policy_loss=gspo")
+    assert text_config(render_show(config)) == config
+
+
+def test_a_difference_is_a_line_for_each_value(text_config: TextConfig):
+    a, b = text_config("train.policy_loss = gspo\n"), text_config("train.lr = 0.5\n")
+    assert render_diff(a, b).splitlines() == difference(a, b) != []
+    assert render_diff(a, a) == "no difference\n"
+
+
+def test_a_stage_has_its_passes_and_calls(text_config: TextConfig):
+    plan = text_config("train.correction = ['tis_token']\n").plan
+    assert plan is not None
+    ran = {stage.name: said for stage, said in by_stage(plan)}
+    assert list(ran) == [stage.name for stage in STAGES]
+    assert ran["corrections"] == ["train.correction = tis_token -> is_weights, mask"]
+    assert any(said.startswith("policy at collection") for said in ran["passes"])
