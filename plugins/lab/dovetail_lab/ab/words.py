@@ -224,8 +224,8 @@ def counted(count: int, noun: str) -> str:
 PROTECTED = (
     "It is noticed, and said above, if the design in `ab.json` is not that of `journal.jsonl` and `sweep.json`; if a"
     " record of a run changes after the run has finished; if a run is made again after a look and comes to something"
-    " else; if the design is amended after a look; if the sources of a package in use change between the runs; and if"
-    " the registration is younger than the first run.",
+    " else; if the design or a version is amended after a look; if the sources of a plugin in use change between the"
+    " runs; and if the registration is younger than the first run.",
     "",
     "It is not noticed if somebody writes the whole folder anew, with all hashes: compare the seal with the one that"
     " was printed before the first run, if that is kept elsewhere. Nor is it noticed if the same seeds were tried in a"
@@ -235,11 +235,11 @@ PROTECTED = (
 
 
 def sources(registration: Registration) -> list[str]:
-    """Return each package in use with the hash of its files, and the commit where one is checked out."""
+    """Return each package or file in use with its hash, and the commit where one is checked out."""
     commits = registration.commits
     return [
-        f"{package} `{digest}`{f' at {commits[package]}' if package in commits else ''}"
-        for package, digest in registration.sources.items()
+        f"{name} `{digest}`{f' at {commits[name]}' if name in commits else ''}"
+        for name, digest in registration.sources.items()
     ]
 
 
