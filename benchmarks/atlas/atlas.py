@@ -62,6 +62,7 @@ class Family:
         control: one of them.
         settings: of all arms.
         arms: what each arm sets, by name, the control first.
+        needs: a setting that a component has no default for, by component; `{max_tokens}` is the task's length limit.
         plugin: a file with components that they need.
         metric: what is compared, at the end of training; higher is better.
     """
@@ -69,7 +70,8 @@ class Family:
     kind: str = ""
     control: str = ""
     settings: tuple[str, ...] = ()
-    arms: Mapping[str, str] | None = None
+    arms: Mapping[str, Sequence[str]] | None = None
+    needs: Mapping[str, str] = attrs.field(factory=dict)
     plugin: Path | None = None
     metric: str = "eval/accuracy"
 
@@ -80,21 +82,23 @@ def staleness(*settings: str, plugin: Path | None = None) -> Family:
         *("train.prompts=64", "train.epochs=1", "train.mini_batch_size=512", "train.lr=3e-4", "train.steps=200"),
         *("eval.every=25", "eval.examples=500", "eval.batch_size=500"),
     )
-    ahead = {f"k{k}": f"train.staleness={k}" for k in (0, 1, 2, 4)}
+    ahead = {f"k{k}": [f"train.staleness={k}"] for k in (0, 1, 2, 4)}
     return Family(settings=(*quickstart, *settings), arms=ahead, plugin=plugin)
 
 
-def arms_of(kind: str, *names: str) -> dict[str, str]:
+def arms_of(kind: str, *names: str) -> dict[str, list[str]]:
     """Return an arm for each of these components, the control first."""
-    return {name: f"train.{kind}={name!r}" for name in names}
+    return {name: [f"train.{kind}={name!r}"] for name in names}
 
 
+LENGTH_LIMIT = "loss_agg.sequence_mean_token_scale.normalizer={max_tokens}"
+"""The normaliser that TRL gives it: the longest completion that may be sampled."""
 UNCORRECTED = HERE / "uncorrected.py"
-HIGHER = {f"high{e}": f"policy_loss.grpo.epsilon_high={e}" for e in (0.2, 0.28, 0.5)}
+HIGHER = {f"high{e}": [f"policy_loss.grpo.epsilon_high={e}"] for e in (0.2, 0.28, 0.5)}
 FAMILIES = {
     "policy_loss": Family("policy_loss", "grpo"),
     "advantage": Family("advantage", "grpo"),
-    "loss_agg": Family("loss_agg", "token_mean"),
+    "loss_agg": Family("loss_agg", "token_mean", needs={"sequence_mean_token_scale": LENGTH_LIMIT}),
     "correction": Family("correction", "uncorrected", ("train.staleness=4",), plugin=UNCORRECTED),
     "staleness_none": staleness("train.correction='uncorrected'", plugin=UNCORRECTED),
     "staleness_tis_token": staleness("train.correction='tis_token'"),
@@ -132,28 +136,32 @@ def base(config: Path, folder: Path, sets: Sequence[str]) -> list[str]:
     ]
 
 
-def candidates(config: Path, family: Family, sets: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def candidates(config: Path, family: Family, sets: Sequence[str]) -> tuple[dict[str, Sequence[str]], dict[str, str]]:
     """Return what each arm sets, the control first; and why components are left out, if the config cannot have them."""
     if family.plugin:
         add_file(str(family.plugin))
     if family.arms:
         return dict(family.arms), {}
     kind, control = family.kind, family.control
-    load(config, [*sets, *family.settings, f"train.{kind}={control!r}"])
-    names, left_out = [control], {}
-    for component in current().components():
+    arms = arms_of(kind, control)
+    loaded = load(config, [*sets, *family.settings, *arms[control]])
+    left_out = {}
+    for component in current().components(kind):
         name = component.name
-        if component.kind != kind or name == control or component.origin.distribution != "dovetail":
+        if name == control or component.origin.distribution != "dovetail":
             continue
         if "values" in component.reads:
             left_out[name] = "it needs a critic"
             continue
+        arm = arms_of(kind, name)[name]
+        if name in family.needs:
+            arm.append(family.needs[name].format(max_tokens=loaded.sampling.max_tokens))
         try:
-            load(config, [*sets, *family.settings, f"train.{kind}={name!r}"])
-            names.append(name)
+            load(config, [*sets, *family.settings, *arm])
+            arms[name] = arm
         except DovetailError as error:
             left_out[name] = str(error).splitlines()[0]
-    return arms_of(kind, *names), left_out
+    return arms, left_out
 
 
 def seeds_for(arms: int, least: int) -> int:
@@ -180,7 +188,7 @@ def compare(task: str, name: str, settings: Sequence[str], options: argparse.Nam
     print(f"{title}: {len(arms) - 1} against {control}, {seeds} seeds; left out: {', '.join(left_out) or 'none'}")
     analysis = dovetail.ab(
         config,
-        {arm: [sets] for arm, sets in arms.items()},
+        arms,
         folder=options.folder / task / name,
         settings=[*settings, *family.settings, f"sweep.jobs={options.jobs}"],
         seeds=seeds,
