@@ -9,10 +9,11 @@ There are two tasks, `sums.gin` and `counting.gin`, and a third for a claim abou
 of a task go on from one model, which a supervised warm start has made once in `FOLDER/TASK/base`. A seed is that of the
 prompts and of what is sampled.
 
-Each family is a test of its own (`dovetail ab`), with Holm over its arms: `FOLDER/TASK/FAMILY/ab.html` has the forest
-plot, the curves and the verdicts, whatever they are; `atlas.svg` there is the plot alone, and `FOLDER/atlas.md` lists
-the verdicts. The same command again goes on where it stands. What the config cannot plan, such as an estimator that
-needs several turns, is left out and named.
+Each family is a test of its own (`dovetail ab`), with Holm over its arms. `FOLDER/atlas.html` has the verdicts, the
+forest plot and the curves of all tests in the folder, whatever they are (`atlas_report.py`), `FOLDER/TASK/FAMILY` the
+whole report of each and the plot alone, `atlas.svg`, and `FOLDER/atlas.md` lists the verdicts of the families asked
+for. The same command again goes on where it stands. What the config cannot plan, such as an estimator that needs
+several turns, is left out and named.
 
 The control is GRPO, with the mean over all tokens. Corrections are compared where they have something to do: the
 sampler is four steps, 32 updates, behind the trainer, and the control corrects nothing (`uncorrected.py`).
@@ -31,10 +32,12 @@ in which that is not below 5 % could never decide. So a family has as many seeds
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
+from atlas_report import LEFT_OUT, PAGE, render
 
 import dovetail
 from dovetail.config import load
@@ -44,6 +47,7 @@ from dovetail.train.loop import train
 from dovetail_lab.ab.comparison import differences
 from dovetail_lab.evaluation.policy import open_policy
 from dovetail_lab.report.charts import WIDTH
+from dovetail_lab.report.page import write
 from dovetail_lab.report.picture import picture
 
 HERE = Path(__file__).parent
@@ -136,7 +140,7 @@ def base(config: Path, folder: Path, sets: Sequence[str]) -> list[str]:
     ]
 
 
-def candidates(config: Path, family: Family, sets: Sequence[str]) -> tuple[dict[str, Sequence[str]], dict[str, str]]:
+def candidates(config: Path, family: Family, sets: Sequence[str]) -> tuple[Mapping[str, Sequence[str]], dict[str, str]]:
     """Return what each arm sets, the control first; and why components are left out, if the config cannot have them."""
     if family.plugin:
         add_file(str(family.plugin))
@@ -195,6 +199,7 @@ def compare(task: str, name: str, settings: Sequence[str], options: argparse.Nam
         metric=family.metric,
         min_effect=options.min_effect,
     )
+    (options.folder / task / name / LEFT_OUT).write_text(json.dumps(left_out, indent=2) + "\n")
     drawn = picture(f"{title}: {family.metric} against {control}", [("", differences(analysis, WIDTH))])
     (options.folder / task / name / "atlas.svg").write_text(drawn)
     lines = [f"## {title}", "", f"Against `{control}`, {seeds} seeds each; [the page]({task}/{name}/ab.html).", ""]
@@ -228,7 +233,8 @@ def main() -> None:
         for name in options.families:
             lines += compare(task, name, settings, options)
             (options.folder / "atlas.md").write_text("\n".join(lines))
-    print(options.folder / "atlas.md")
+            write(options.folder / PAGE, render(options.folder, FAMILIES))
+    print(options.folder / "atlas.md", options.folder / PAGE)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.core.train.tiny import TINY
+from tests.lab.ab import stub
+from tests.lab.report.test_pages import read
 
 from dovetail.config import load
 from dovetail.registry import _discovered, current
@@ -19,6 +21,9 @@ ATLAS = Path(__file__).parents[2] / "benchmarks" / "atlas" / "atlas.py"
 
 
 def module():
+    """The benchmark, which imports what stands beside it."""
+    if str(ATLAS.parent) not in sys.path:
+        sys.path.append(str(ATLAS.parent))
     spec = importlib.util.spec_from_file_location("atlas", ATLAS)
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
@@ -113,6 +118,26 @@ def test_a_family_has_as_many_seeds_as_a_verdict_needs():
     assert module().seeds_for(23, 8) == 10
 
 
+def test_a_page_has_the_verdicts_the_forest_plot_and_the_curves_of_every_test(tmp_path, monkeypatch):
+    stub.without_processes(tmp_path, monkeypatch)
+    atlas = module()
+    stub.ab(*stub.ARMS, *stub.QUICK, "--folder", "sums/policy_loss")
+    stub.ab(*stub.ARMS, *stub.QUICK, "--metric", "reward/mean", "--folder", "counting/loss_agg", "--repeat")
+    why = {"gspo_turn": "gspo_turn reads 'turns'", "gspo_late": "gspo_late reads 'turns'"}
+    (tmp_path / "sums" / "policy_loss" / "left_out.json").write_text(json.dumps(why))
+    page_file = tmp_path / "atlas.html"
+    page_file.write_text(atlas.render(tmp_path, atlas.FAMILIES))
+    page = read(page_file)
+    assert '<a href="#sums/policy_loss">sums, policy_loss</a>: 1 better' in page
+    first, second = page.index('<div id="counting/loss_agg">'), page.index('<div id="sums/policy_loss">')
+    assert first < second
+    sums = page[second:]
+    for shown in ("Better.", "up is better than base", "differences with intervals", ">up</b>", 'href="sums/policy'):
+        assert shown in sums
+    assert "Left out: gspo_turn, gspo_late: it reads" in sums
+    assert "Not confirmatory" in page[first:second], "the same seeds were compared twice"
+
+
 @pytest.mark.slow
 def test_a_miniature(tmp_path):
     sets = [f"--set={each}" for each in (*TINY, "train.mini_batch_size=4")]
@@ -135,6 +160,7 @@ def test_a_miniature(tmp_path):
         assert done.returncode == 0, done.stderr
     assert "sums, policy_loss: 1 against grpo, 2 seeds" in done.stdout
     assert "| `gspo` | " in (tmp_path / "atlas.md").read_text()
+    assert read(tmp_path / "atlas.html").index('href="sums/policy_loss/ab.html"') > 0
     page = (tmp_path / "sums" / "policy_loss" / "ab.html").read_text()
     assert "Learning curves" in page
     assert ">gspo<" in (tmp_path / "sums" / "policy_loss" / "atlas.svg").read_text()
