@@ -67,6 +67,18 @@ def test_data_frames_are_made_of_it(page, library):
     assert str(frame["reward/mean"].dtype).lower() == "float64"
 
 
+def test_polars_reads_all_columns_of_the_raw_file_as_the_page_says(page, tmp_path):
+    polars = pytest.importorskip("polars")
+    lines = (page["run"].folder / "metrics.jsonl").read_text().splitlines()
+    columns = list(dict.fromkeys(name for line in lines for name in json.loads(line)))
+    file = tmp_path / "metrics.jsonl"
+    file.write_text("\n".join([*lines[:1] * 150, *lines]) + "\n")  # a warm start of more than a hundred steps
+    frame = polars.read_ndjson(file, infer_schema_length=None)
+    assert sorted(frame.columns) == sorted(columns)
+    assert frame["reward/mean"].drop_nulls().len() == 4
+    assert len(polars.read_ndjson(file).columns) < len(columns), "the reason for the page's advice"
+
+
 def test_the_config_of_a_run_is_the_one_it_was_trained_with(page):
     assert page["run"].config.train.prompts == 4
     assert page["run"].id == run_id(page["config"])
