@@ -174,8 +174,18 @@ def candidates(config: Path, family: Family, sets: Sequence[str]) -> tuple[Mappi
             load(config, [*sets, *family.settings, *arm])
             arms[name] = arm
         except DovetailError as error:
-            left_out[name] = str(error).splitlines()[0]
+            left_out[name] = shortened(name, str(error).splitlines()[0])
     return arms, left_out
+
+
+def shortened(name: str, message: str) -> str:
+    """Return the reason in a message about a component, without the advice.
+
+    >>> shortened("gigpo", "train.advantage = gigpo reads 'turns', which a loop provides; set train.agent_loop")
+    "it reads 'turns', which a loop provides"
+    """
+    reason = message.partition(f"{name} ")[2].partition(";")[0]
+    return f"it {reason}" if reason else message
 
 
 def seeds_for(arms: int, least: int) -> int:

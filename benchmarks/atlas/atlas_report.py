@@ -79,7 +79,7 @@ def _left_out(file: Path) -> str:
     left_out: Mapping[str, str] = json.loads(file.read_text()) if file.exists() else {}
     reasons: dict[str, list[str]] = {}
     for name, why in left_out.items():
-        reasons.setdefault(why.replace(name, "it"), []).append(name)
+        reasons.setdefault(why, []).append(name)
     return "".join(paragraph(f"Left out: {', '.join(names)}: {why}", "muted") for why, names in reasons.items())
 
 

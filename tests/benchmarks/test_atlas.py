@@ -123,7 +123,7 @@ def test_a_page_has_the_verdicts_the_forest_plot_and_the_curves_of_every_test(tm
     atlas = module()
     stub.ab(*stub.ARMS, *stub.QUICK, "--folder", "sums/policy_loss")
     stub.ab(*stub.ARMS, *stub.QUICK, "--metric", "reward/mean", "--folder", "counting/loss_agg", "--repeat")
-    why = {"gspo_turn": "gspo_turn reads 'turns'", "gspo_late": "gspo_late reads 'turns'"}
+    why = dict.fromkeys(("gspo_turn", "gspo_late"), "it reads 'turns'")
     (tmp_path / "sums" / "policy_loss" / "left_out.json").write_text(json.dumps(why))
     page_file = tmp_path / "atlas.html"
     page_file.write_text(atlas.render(tmp_path, atlas.FAMILIES))
@@ -134,7 +134,7 @@ def test_a_page_has_the_verdicts_the_forest_plot_and_the_curves_of_every_test(tm
     sums = page[second:]
     for shown in ("Better.", "up is better than base", "differences with intervals", ">up</b>", 'href="sums/policy'):
         assert shown in sums
-    assert "Left out: gspo_turn, gspo_late: it reads" in sums
+    assert "Left out: gspo_turn, gspo_late: it reads &#x27;turns&#x27;" in sums
     assert "Not confirmatory" in page[first:second], "the same seeds were compared twice"
 
 
