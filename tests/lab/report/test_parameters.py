@@ -1,17 +1,23 @@
 """What the page of a sweep says about its parameters, and the server that keeps it up to date."""
 
+import json
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from http.server import ThreadingHTTPServer
 
 import pytest
+from tests.lab.sweep import stub
 
+from dovetail.cli import main
 from dovetail.errors import ConfigError, RunError
+from dovetail_lab.report import watch
 from dovetail_lab.report.numbers import Unit
 from dovetail_lab.report.parameters import Scale, parameters, varied
 from dovetail_lab.report.sweep import _best, _settings
 from dovetail_lab.report.watch import server
-from dovetail_lab.sweep import Trial
+from dovetail_lab.sweep import Store, Trial
 from dovetail_lab.sweep.importance import importance
 from dovetail_lab.sweep.tables import Setting
 
@@ -114,3 +120,53 @@ def test_a_page_is_served_to_this_machine_alone_and_says_what_is_wrong():
             thread.join()
         with pytest.raises(RunError, match=f"port {port} cannot be had"):
             server(render, port)
+
+
+def test_a_watched_page_of_a_sweep_shows_new_numbers_as_trials_go_on(tmp_path, monkeypatch, capsys):
+    """What is served is read anew from the folder: another value of a running trial, then the trial's end."""
+    planned, about = stub.plan(1e-3, 1e-4)
+    store = Store.create(tmp_path / "swept", planned, {**about, "metric": "eval/accuracy"})
+    first, second = store.trials
+    pages = []
+
+    def record(trial: Trial, step: int, value: float) -> None:
+        line = {"phase": "rl", "step": step, "eval/accuracy": value}
+        with (store.folder(trial) / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def visit(open_server: ThreadingHTTPServer) -> None:
+        port = open_server.server_address[1]
+        try:
+            with store.claim(first):
+                pages.append(fetch(port))
+                record(first, 20, 0.618)
+                store.settle(first, "done")
+            pages.append(fetch(port))
+            record(second, 20, 0.739)
+            store.settle(second, "done")
+            pages.append(fetch(port))
+        finally:
+            open_server.shutdown()
+
+    def serving(render: Callable[[], str], port: int) -> ThreadingHTTPServer:
+        made = server(render, port)
+        visitor.append(threading.Thread(target=visit, args=(made,)))
+        visitor[0].start()
+        return made
+
+    visitor: list[threading.Thread] = []
+    monkeypatch.setattr(watch, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "server", serving)
+    for trial in store.trials:
+        store.prepare(trial, planned.configs[trial.id])
+        (store.folder(trial) / "run.json").write_text(json.dumps({"run_id": trial.id}))
+        record(trial, 10, 0.5)
+    assert main(["report", str(store.path), "--watch", "--port", "0"]) == 0
+    visitor[0].join()
+    assert "http://127.0.0.1:" in capsys.readouterr().out
+    begun, one_done, ended = pages
+    assert "1 running, 1 waiting" in begun
+    assert "61.8" not in begun
+    assert "Best so far: lr=0.001, eval/accuracy 61.8" in one_done
+    assert "Best: lr=0.0001, eval/accuracy 73.9" in ended
+    assert all('http-equiv="refresh"' in page for page in pages)

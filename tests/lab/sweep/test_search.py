@@ -37,14 +37,26 @@ def here(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(here) -> str:
     """The folder of a population that nobody has disturbed."""
-    assert sweep("whole", 4) == 0
+    assert study("whole", "pbt") == 0
     return "whole"
+
+
+@pytest.fixture(scope="module")
+def whole_tpe(here) -> str:
+    """Likewise of a sampler that learns from what each trial has come to."""
+    assert study("whole-tpe", "tpe") == 0
+    return "whole-tpe"
 
 
 def sweep(folder: str, draws: int, *arguments: str, sampler: str = "pbt") -> int:
     return main(
         ["sweep", "mine.gin", "--folder", folder, "--sampler", sampler, "--random", str(draws), RATES, *arguments]
     )
+
+
+def study(folder: str, sampler: str) -> int:
+    """Four draws: of a population at once, and otherwise one by one, so that each is asked for after the one before."""
+    return sweep(folder, 4, *(["--jobs", "1"] if sampler != "pbt" else []), sampler=sampler)
 
 
 def log(folder: str) -> list[dict]:
@@ -108,19 +120,22 @@ def test_a_population_copies_and_goes_on(whole, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [2, 7])
-def test_a_killed_driver_loses_nothing_of_a_study(after, whole, monkeypatch):
+@pytest.mark.parametrize(("sampler", "after"), [("pbt", 2), ("pbt", 7), ("tpe", 1), ("tpe", 4)])
+def test_a_killed_driver_loses_nothing_of_a_study(sampler, after, request, monkeypatch):
     """Killed while it writes, it leaves half a line; its worker goes on alone; the same command ends in the same sweep."""
-    folder = f"killed-{after}"
+    if sampler == "tpe":
+        pytest.importorskip("optuna")
+    whole = request.getfixturevalue({"pbt": "whole", "tpe": "whole_tpe"}[sampler])
+    folder = f"killed-{sampler}-{after}"
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
-    driver = subprocess.Popen([sys.executable, __file__, folder])
+    driver = subprocess.Popen([sys.executable, __file__, folder, sampler])
     path = Path(folder) / LOG
     until(lambda: path.exists() and len(path.read_text().splitlines()) > after, "the study begins")
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     with path.open("a") as file:
         file.write('{"told": 0, "val')
-    assert sweep(folder, 4) == 0
+    assert study(folder, sampler) == 0
     assert outcome(folder) == outcome(whole)
     assert told(folder) == told(whole)
 
@@ -168,4 +183,4 @@ def test_a_copy_of_what_has_gone_on_is_refused(tmp_path):
 
 if __name__ == "__main__":
     Local.open = lambda self, sweep, jobs: stub.Stub().open(sweep, jobs)
-    sys.exit(sweep(sys.argv[1], 4))
+    sys.exit(study(*sys.argv[1:]))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from types import ModuleType
-from typing import Annotated, Any
+from typing import Annotated
 
 from annotated_types import Ge, Interval
 
+from dovetail_executor.early_stopping._optuna import prunes
 from dovetail_executor.sampler._optuna import load
 from dovetail_lab.sweep.stopping import Curve
 
@@ -44,17 +43,7 @@ def percentile(
     if not curve:
         return False
     optuna = load("early_stopping 'percentile'")
-    study = optuna.create_study(direction="maximize")
-    for other in others:
-        study.add_trial(_trial(optuna, other, optuna.trial.TrialState.COMPLETE))
     rule = optuna.pruners.PercentilePruner(
         percentile, n_startup_trials=min_trials, n_warmup_steps=grace + 1, n_min_trials=min_trials
     )
-    return bool(rule.prune(study, _trial(optuna, curve, optuna.trial.TrialState.RUNNING)))
-
-
-def _trial(optuna: ModuleType, curve: Curve, state: Any) -> Any:
-    value = curve[-1][1] if state.is_finished() else None
-    # Optuna interpolates between values, which with -inf gives NaN and no decision; it leaves NaN out.
-    values = {step: value if math.isfinite(value) else math.nan for step, value in curve}
-    return optuna.trial.create_trial(state=state, value=value, intermediate_values=values)
+    return prunes(optuna, rule, curve, others)

@@ -51,7 +51,7 @@ def forest(rows: Sequence[Estimate], *, unit: Unit, band: float, label: str, x_l
     )
     for index, row in enumerate(rows):
         y = frame.top + (18 if wide else 34) + pace * index
-        classes = ("end strong", "start") if wide else ("strong", "end")
+        classes = ("end strong", "start") if wide else ("strong over", "end over")
         words = (left - 12, y + 4, frame.width - right + 12, y + 4) if wide else (left, y - 12, width - right, y - 12)
         low, high = (frame.x(min(max(end, x_range[0]), x_range[1])) for end in (row.low, row.high))
         style = f"stroke:{color(row.color)};fill:{color(row.color)}" + (";opacity:.55" if row.light else "")

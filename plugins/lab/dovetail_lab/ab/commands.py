@@ -241,5 +241,4 @@ def _in_both(differences: Sequence[str]) -> list[str]:
 
 def report(folder: Path) -> list[Path]:
     """Write the report of an A/B test again, from its folder alone, also while it runs; return the files."""
-    registration = Registration.load(folder)
-    return experiment.report(analyse(Runs.read(registration, Store.open(folder))), folder)
+    return experiment.report(experiment.stored(folder), folder)

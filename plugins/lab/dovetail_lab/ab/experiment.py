@@ -134,6 +134,15 @@ def _drive(
         watch.close()
 
 
+def stored(folder: Path) -> Analysis:
+    """Return what the test in a folder has found so far.
+
+    Raises:
+        RunError: if there is none, or it cannot be read.
+    """
+    return analyse(Runs.read(Registration.load(folder), Store.open(folder)))
+
+
 def report(analysis: Analysis, folder: Path) -> list[Path]:
     """Write `ab.html`, `ab.md` and the result into `ab.json`; return the files."""
     write(folder / REPORT, page.render(analysis))

@@ -10,7 +10,7 @@ from dovetail.errors import RunError
 from dovetail_lab.ab import sources
 from dovetail_lab.ab.design import changes
 from dovetail_lab.ab.journal import FILE, Journal, digest
-from dovetail_lab.ab.registration import Registration
+from dovetail_lab.ab.registration import VERSION, Registration
 from dovetail_lab.sweep import Store
 from dovetail_lab.sweep.state import SETTLED
 
@@ -131,6 +131,11 @@ def _sources(registration: Registration, store: Store) -> Iterator[str]:
 
 def _amended(registration: Registration) -> Iterator[str]:
     for each in registration.amendments:
-        decisive = [change for change in each.changes if change.partition(":")[0] in CONFIRMING]
+        decisive = [change for change in each.changes if _decides(change.partition(":")[0])]
         if each.looks and decisive:
             yield f"the design was amended after a look at the results: {'; '.join(decisive)}"
+
+
+def _decides(what: str) -> bool:
+    """Tell whether a setting must not change after a look; of other versions, later pairs would run other code."""
+    return what in CONFIRMING or what.startswith(VERSION)

@@ -35,9 +35,7 @@ def render(analysis: Analysis) -> str:
         f"{design.metric}, {'higher' if design.goal == 'max' else 'lower'} is better · mean of {design.window.text} ·"
         f" {registration.config}, {lengths(registration)} · {_progress(analysis)}"
     )
-    reasons = [text.partition(": ")[2] for text in doubtful(analysis)]
-    doubts = [box("warn", "not confirmatory", why[:1].upper() + why[1:], []) for why in reasons]
-    content = [*doubts, *_verdicts(analysis), *_amended(analysis)]
+    content = [*doubts(analysis), *verdicts(analysis), *_amended(analysis)]
     if analysis.look:
         content += [
             comparison(analysis),
@@ -60,8 +58,14 @@ def _progress(analysis: Analysis) -> str:
     return f"look {analysis.look} of {len(sizes)}, {len(analysis.seeds)} of {len(design.seeds)} pairs{early}"
 
 
-def _verdicts(analysis: Analysis) -> list[str]:
-    """The sentences at the top, with what is to be held against them."""
+def doubts(analysis: Analysis) -> list[str]:
+    """Return why the verdicts do not confirm what was registered; nothing if they do."""
+    reasons = [text.partition(": ")[2] for text in doubtful(analysis)]
+    return [box("warn", "not confirmatory", why[:1].upper() + why[1:], []) for why in reasons]
+
+
+def verdicts(analysis: Analysis) -> list[str]:
+    """Return the sentences at the top, with what is to be held against them."""
     if early := too_early(analysis):
         return [box("waiting", "not yet", early, [])]
     return [

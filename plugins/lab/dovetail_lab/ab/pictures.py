@@ -15,14 +15,14 @@ from dovetail_lab.report import charts
 from dovetail_lab.report.charts import Line
 from dovetail_lab.report.curves import mean_curves, smoothed
 from dovetail_lab.report.numbers import Unit, p_value, share
-from dovetail_lab.report.page import Cell, escape, figure, legend, section, table
+from dovetail_lab.report.page import Cell, escape, figure, legend, paragraph, section, table
 
 
 def learning(analysis: Analysis) -> str:
     """Learning curves by arm, and the curve of differences; of many arms, a small chart for each."""
     design, unit = analysis.registration.design, Unit.of(analysis.registration.design.metric)
     if has_many_arms(design):
-        return _learning_by_arm(analysis)
+        return section("Learning curves", small_curves(analysis))
     curves = _by_arm(analysis, design.metric)
     keys = legend([(arm.name, index) for index, arm in enumerate(design.arms)])
     label = f"{design.metric} by step"
@@ -53,7 +53,8 @@ def learning(analysis: Analysis) -> str:
     )
 
 
-def _learning_by_arm(analysis: Analysis) -> str:
+def small_curves(analysis: Analysis) -> str:
+    """Return a small chart of the learning curves of each arm and the control."""
     design = analysis.registration.design
     control, *others = _by_arm(analysis, design.metric, small=True)
     drawn = [
@@ -69,7 +70,7 @@ def _learning_by_arm(analysis: Analysis) -> str:
         for line in others
     ]
     note = f"Mean over the seeds with its 95 % t interval at each step; grey: {design.control.name}."
-    return section("Learning curves", f'<div class="grid3">{"".join(drawn)}</div>', f'<p class="muted">{note}</p>')
+    return f'<div class="grid3">{"".join(drawn)}</div>\n{paragraph(note, "muted")}'
 
 
 def _by_arm(analysis: Analysis, metric: str, *, small: bool = False) -> list[Line]:

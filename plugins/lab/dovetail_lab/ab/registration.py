@@ -26,6 +26,8 @@ FILE: Final = "ab.json"
 LIBRARIES: Final = ("jax", "jaxlib", "flax", "optax", "numpy", "scipy")
 SHOWN: Final = 6
 MOMENT: Final = "%Y-%m-%d %H:%M:%S"
+VERSION: Final = "version of "
+"""What stands before the name of a package where its version is amended."""
 TYPES: Final[Mapping[str, Any]] = {
     "config": str,
     "set": tuple[str, ...],
@@ -65,8 +67,8 @@ class Registration:
         steps: by arm, the RL steps of a run.
         differences: by arm, how its resolved config differs from the control's.
         versions: of the plugins and of the libraries that compute.
-        sources: by import package that is in use, a hash of its files.
-        commits: by import package, the commit that is checked out where it lies, if one is.
+        sources: by import package, single module or file that is in use, a hash of its files.
+        commits: by the same names, the commit that is checked out where it lies, if one is.
         repeats: other tests that have made the same comparison, allowed by `--repeat`.
         trials: by arm and seed, the id of the run.
         registered: when.
@@ -92,7 +94,7 @@ class Registration:
         runs = {(arm.name, point.seed): planned.by_point[point] for arm, point in design.points()}
         first = design.seeds[0]
         configs = {arm.name: planned.configs[runs[arm.name, first].id] for arm in design.arms}
-        control, packages = configs[design.control.name], sources.packages_of(configs.values())
+        control, in_use = configs[design.control.name], sources.in_use(configs.values())
         return cls(
             design=design,
             config=config,
@@ -100,8 +102,8 @@ class Registration:
             steps={name: config.train.steps for name, config in configs.items()},
             differences={arm.name: tuple(difference(control, configs[arm.name])) for arm in design.treatments},
             versions=_versions(configs.values()),
-            sources=sources.hashes(packages),
-            commits=sources.commits(packages),
+            sources=sources.hashes(in_use),
+            commits=sources.commits(in_use),
             trials={arm.name: {seed: runs[arm.name, seed].id for seed in design.seeds} for arm in design.arms},
             registered=_now(),
         )
@@ -213,7 +215,7 @@ class Registration:
 
     def _amendable(self) -> dict[str, Any]:
         design = {key: value for key, value in self.design.to_json().items() if key not in ("arms", "control")}
-        return design | {f"version of {name}": version for name, version in self.versions.items()}
+        return design | {f"{VERSION}{name}": version for name, version in self.versions.items()}
 
 
 def _versions(configs: Iterable[Config]) -> dict[str, str]:

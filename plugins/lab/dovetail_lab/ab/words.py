@@ -224,8 +224,8 @@ def counted(count: int, noun: str) -> str:
 PROTECTED = (
     "These things are detected and reported above: the design in `ab.json` differs from that of `journal.jsonl` and"
     " `sweep.json`; a record of a run changes after the run has finished; a run is repeated after a look and its result"
-    " differs; the design is amended after a look; the sources of a package in use change between the runs; the"
-    " registration is younger than the first run.",
+    " differs; the design or a version is amended after a look; the sources of a plugin in use change between the runs;"
+    " the registration is younger than the first run.",
     "",
     "These are not: somebody rewrites the whole folder with all its hashes (compare the seal with the one that was"
     " printed before the first run, if you kept it elsewhere); the same seeds were tried in a folder far from this one;"
@@ -235,11 +235,11 @@ PROTECTED = (
 
 
 def sources(registration: Registration) -> list[str]:
-    """Return each package in use with the hash of its files, and the commit where one is checked out."""
+    """Return each package or file in use with its hash, and the commit where one is checked out."""
     commits = registration.commits
     return [
-        f"{package} `{digest}`{f' at {commits[package]}' if package in commits else ''}"
-        for package, digest in registration.sources.items()
+        f"{name} `{digest}`{f' at {commits[name]}' if name in commits else ''}"
+        for name, digest in registration.sources.items()
     ]
 
 

@@ -23,7 +23,7 @@ main{max-width:1000px;margin:0 auto;padding:2.2rem 1.4rem 4rem}
 h1{font-size:1.65rem;line-height:1.25;margin:0 0 .2rem;letter-spacing:-.01em}
 h2{font-size:1.15rem;margin:2.6rem 0 .3rem}h3{font-size:.95rem;margin:1.2rem 0 .3rem}
 p{margin:.3rem 0 .8rem;max-width:75ch}h1+p{max-width:none}.muted,.none,figcaption{color:var(--muted)}
-figure{margin:.6rem 0 0}figcaption{font-size:.87rem;margin:.2rem 0 0;max-width:85ch}
+a{color:var(--c1)}figure{margin:.6rem 0 0}figcaption{font-size:.87rem;margin:.2rem 0 0;max-width:85ch}
 .verdict{border-left:5px solid;border-radius:6px;padding:.85rem 1.1rem;margin:1rem 0;font-size:1.1rem}
 .verdict p{margin:.35rem 0 0;font-size:.95rem;max-width:none}.verdict strong{margin-right:.35rem}
 .better{border-color:var(--good);background:var(--goodbg)}.worse{border-color:var(--red);background:var(--redbg)}

@@ -22,6 +22,8 @@ FLATTERED: Final = (
     " believed."
 )
 SHOWN_TIES: Final = 6
+BANDS: Final = 3
+"""How many settings have their intervals drawn: those of more would cover one another."""
 GOOD: Final = {"done": "good", "failed": "bad", "timeout": "bad", "corrupt": "bad"}
 
 
@@ -81,14 +83,15 @@ def _curves(store: Store, rows: Sequence[Setting], metric: str, unit: Unit) -> s
         points = list(zip(mean.steps, mean.mean, strict=True))
         if index < COLORS:
             names.append((row.label, index))
-        several = len(mean.low) > 0 and all(map(math.isfinite, mean.low)) and index < COLORS
+        several = len(mean.low) > 0 and all(map(math.isfinite, mean.low)) and index < BANDS
         low, high = (mean.low, mean.high) if several else ((), ())
         drawn.append(Line(label=row.label, color=index, points=points, low=low, high=high, thin=index >= COLORS))
     drawn.sort(key=lambda line: not line.thin)
     left_out = f" Thin: the other {len(rows) - COLORS}." if len(rows) > COLORS else ""
+    banded = f" of the best {BANDS}" if len(rows) > BANDS else ""
     caption = (
-        "Mean over the seeds of each setting, at the steps that all of them have, with its 95 % t interval where there"
-        f" are two seeds or more.{left_out}"
+        "Mean over the seeds of each setting, at the steps that all of them have, with the 95 % t interval"
+        f"{banded} where there are two seeds or more.{left_out}"
     )
     chart = both(lambda width: lines(drawn, unit=unit, label=f"{metric} by step", width=width))
     return section("Curves", legend(names), figure(chart, caption))
