@@ -209,6 +209,7 @@ MISTAKES = {
     "too many passes": (["eval", "--run", "{run}", "-n", "2", "--set", "eval.pass_at=(4,)"], "needs numbers from 1 to eval.samples = 2"),
     "a full folder": (["export", "{run}", "--out", "{run}"], "is not an empty folder; name another"),
     "no adapter": (["export", "{run}", "--out", "{tmp}/o", "--adapter"], "export it whole"),
+    "no memory for the weights": (["export", "{run}", "--out", "{tmp}/o", "--set", "memory.limit=1e-6"], "and 1.1 kB may be used; no single change makes it fit. memory.limit, in GiB"),
     "no supervised phase": (["sft", "{run}/config.gin", "--folder", "{tmp}/r", "--set", "sft.steps=0"], "sft.steps = 0: there is no supervised phase"),
 }  # fmt: skip
 
