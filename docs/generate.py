@@ -2,7 +2,8 @@
 
 `docs/components/KIND.md` comes from the docstrings of the built-in components, `docs/settings.md` from those of the
 sections, `docs/cli.md` from the command line,
-`docs/step.svg` and the tables between `<!-- NAME -->` and `<!-- end -->` from the engine's stages, kinds and fields.
+`docs/step.svg` and the tables between `<!-- NAME -->` and `<!-- end -->` from the engine's stages, kinds and fields, and
+`docs/smollm2_arithmetic.svg` from a table of `docs/smollm2.md`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dovetail_kit.settings import settings_page
 
 DOCS = Path(__file__).parent
 PICTURE = runpy.run_path(str(DOCS / "step_picture.py"))
+SMOLLM2 = runpy.run_path(str(DOCS / "smollm2_picture.py"))
 STATUSES = """\
 Exit statuses: 0, done; 1, failed, with one line that begins with `error: `; 2, the command line cannot be read; 128 +
 N, stopped by signal N, that is 130 by Ctrl-C (SIGINT), 143 by SIGTERM and 129 by SIGHUP. A run that is stopped by any
@@ -40,7 +42,8 @@ def pages() -> dict[str, str]:
     tables = {"fields": fields(), "stages": stages()}
     found |= {name: with_tables((DOCS / name).read_text(encoding="utf-8"), tables) for name in WITH_TABLES}
     found |= {"components/index.md": index(built_in), "settings.md": settings_page(registry)}
-    return found | {"cli.md": command_line(), "step.svg": PICTURE["picture"]()}
+    pictures = {"step.svg": PICTURE["picture"](), "smollm2_arithmetic.svg": SMOLLM2["picture"]()}
+    return found | {"cli.md": command_line(), **pictures}
 
 
 def with_tables(text: str, tables: Mapping[str, str]) -> str:
