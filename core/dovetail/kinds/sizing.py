@@ -56,13 +56,13 @@ class Settled:
 
 
 class DoesNotFit(ConfigError):
-    """A step needs more memory than there is, however it is computed.
+    """A step, a warm start or a model needs more memory than there is, however it is computed.
 
     Attributes:
-        least: the choice that needs least memory.
+        least: the choice that needs least memory; None if something other than a step does not fit.
     """
 
-    def __init__(self, message: str, least: Settled) -> None:
+    def __init__(self, message: str, least: Settled | None = None) -> None:
         super().__init__(message)
         self.least = least
 
@@ -97,5 +97,8 @@ class Sizing(Protocol):
             graphdef: the structure of the policy, in the mode that was chosen.
             weights: its weights; only their shapes are needed.
             devices: the devices of each role.
+
+        Raises:
+            DoesNotFit: if a warm start does not fit into memory. This is asked before weights are loaded, too.
         """
         ...

@@ -62,6 +62,7 @@ class Claims(TypedDict, total=False):
     versions: bool
     in_flight: bool
     placed: bool
+    slots: int
     keeps_support: int
     keeps_choices: bool
 

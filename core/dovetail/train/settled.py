@@ -34,15 +34,18 @@ def settle(
     """Choose how to compute a step, or return the choice stored in the run's folder.
 
     Raises:
-        DoesNotFit: if no choice fits. Unless `refuse` is set, the choice that needs least memory is returned instead.
+        DoesNotFit: if no choice fits, or the warm start does not. Unless `refuse` is set, the choice that needs least
+            memory is returned instead where only a step of reinforcement learning does not fit.
     """
-    kept = folder / MEMORY
+    kept, chooser = folder / MEMORY, sizing(config)
     if kept.exists():
         return _kept(kept)
+    if config.sft.steps:
+        chooser.warm_start(config, *models.shapes(), devices)
     try:
-        found = sizing(config).update(config, algorithm, models, devices)
+        found = chooser.update(config, algorithm, models, devices)
     except DoesNotFit as error:
-        if refuse:
+        if refuse or error.least is None:
             raise
         found = error.least
     _check(found, config.choice(SETTING), algorithm, models)

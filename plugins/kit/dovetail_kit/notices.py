@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
 
 def before_training(options: argparse.Namespace, config: Config, folder: Path) -> AbstractContextManager[None]:
-    """Print the notices of a config that is about to be trained."""
+    """Print the notices of a config that is about to be trained, and warn of a type that the GPU does not have."""
+    from dovetail_kit.machine.gpus import warn_of_bfloat16
+
     print_notices(config)
+    warn_of_bfloat16(config)
     return nullcontext()
 
 

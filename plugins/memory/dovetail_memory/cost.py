@@ -83,6 +83,8 @@ def estimate(config: Config) -> Cost:
     try:
         settled = sizing(config).update(config, algorithm, models, devices)
     except DoesNotFit as error:
+        if error.least is None:
+            raise
         settled = error.least
         notes.append(str(error))
     graphdef, weights = models.shapes()

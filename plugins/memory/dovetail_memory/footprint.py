@@ -15,6 +15,7 @@ from flax import nnx
 from jax.sharding import NamedSharding
 
 from dovetail.config import Config
+from dovetail.devices.memory import base
 from dovetail.devices.mesh import ROWS, Devices
 from dovetail.plan.roles import CRITIC, INPUTS, POLICY, ROLLOUT
 from dovetail.protocols import Settled, Weights
@@ -27,8 +28,6 @@ from dovetail.train.models import Models, in_mode
 from dovetail_memory.liveness import Traced, traced
 from dovetail_memory.micro_batch import Work, in_update
 
-PROGRAM: Final = 600 << 20
-"""Bytes that Python and JAX need in a host's memory, which is also the memory of its CPU device."""
 PER_OPERATION: Final = 20 << 10
 """Bytes of all compiled programs of a run in the host's memory, per operation of its updates (measured, see
 `docs/performance.md`)."""
@@ -54,11 +53,6 @@ class Account:
         return sum(self.resident.values()) + max(self.moments.values())
 
 
-def base() -> int:
-    """Return the bytes of the device's memory that a process needs without any arrays."""
-    return PROGRAM if jax.devices()[0].platform == "cpu" else 0
-
-
 @attrs.frozen
 class Footprint:
     """A step whose memory is planned."""
@@ -74,6 +68,11 @@ class Footprint:
     def account(self, settled: Settled) -> Account:
         """Return the memory of the fullest devices in a step with this choice."""
         return max(self.accounts(settled).values(), key=lambda account: account.peak)
+
+    def least(self) -> int:
+        """Return what the fullest devices hold throughout a step at least, without tracing anything."""
+        held = self._held()
+        return base() + max(sum(_joined(held, roles).values()) for roles in self._together())
 
     def accounts(self, settled: Settled) -> dict[tuple[int, ...], Account]:
         """Return the memory of each device, by the indices of the devices with the same roles."""
@@ -127,6 +126,14 @@ class Footprint:
 
     def _resident(self, settled: Settled) -> dict[str, dict[str, int]]:
         """Return the bytes that a role's devices hold throughout a step, by role and purpose."""
+        found = self._held()
+        if own := base():
+            programs = PER_OPERATION * sum(found.operations for found in self._updates(settled).values())
+            found[POLICY] |= {"the process itself": own, "compiled programs": programs}
+        return found
+
+    def _held(self) -> dict[str, dict[str, int]]:
+        """Return the bytes of the models and optimisers on a role's devices, by role and purpose."""
         weights, state = self._trained(POLICY)
         waits = self.config.memory.optimizer == "host"
         policy = {"parameters": self.devices.bytes(weights), "optimizer": 0 if waits else self.devices.bytes(state)}
@@ -141,9 +148,6 @@ class Footprint:
             weights, state = self._trained(CRITIC)
             there = self.devices.of(CRITIC)
             found[CRITIC] = {"critic's parameters": there.bytes(weights), "critic's optimizer": there.bytes(state)}
-        if own := base():
-            programs = PER_OPERATION * sum(found.operations for found in self._updates(settled).values())
-            policy |= {"the process itself": own, "compiled programs": programs}
         return found
 
     def _recorded(self) -> int:
@@ -246,9 +250,8 @@ class Footprint:
         graphdef, weights = self.models.shapes()
         model, train = nnx.merge(graphdef, *weights), self.config.train
         rows = train.prompts_of_round * train.group_size
-        sizes = [(train.prompts_of_round, train.max_prompt_tokens), (rows, self.config.sampling.max_tokens)]
-        caches = [jax.eval_shape(lambda size=size: model.init_cache(*size)) for size in sizes]
-        return (_bytes(caches) + 2 * 4 * rows * model.vocab_size) // self.devices.of(ROLLOUT).parts
+        cached = cache_bytes(model, self.config, train.prompts_of_round, rows)
+        return (cached + 2 * 4 * rows * model.vocab_size) // self.devices.of(ROLLOUT).parts
 
     def rough(self, settled: Settled, work: Work) -> int:
         """Return an upper bound of a step's bytes, from the decoder's bytes per token, without tracing an update."""
@@ -261,6 +264,16 @@ class Footprint:
         logits = 4 * max(LOGITS_PER_CHUNK, (settled.positions or 1) * vocabulary)
         activations = 2 * work.per_token(graphdef, weights) * tokens
         return base() + ahead + models * _bytes(weights) + 8 * trained + activations + 6 * logits + self._sampling()
+
+
+def cache_bytes(model: Any, config: Config, prompts: int, rows: int) -> int:
+    """Return the bytes of the keys and values of so many prompts, and of so many completions that are decoded at once.
+
+    An engine that declares `slots` decodes no more than so many.
+    """
+    at_once = config.choice("train.rollout").declares.get("slots") or rows
+    sizes = [(prompts, config.train.max_prompt_tokens), (min(rows, at_once), config.sampling.max_tokens)]
+    return _bytes([jax.eval_shape(lambda size=size: model.init_cache(*size)) for size in sizes])
 
 
 def _proxy(algorithm: Algorithm, model: str, graphdef: Any) -> Any:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dovetail.config import Config
-from dovetail.devices.mesh import memory_of
+from dovetail.devices.memory import memory_of
 from dovetail.plan.sizes import mini_batch_size
 from dovetail.protocols import Weights
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from dovetail.devices.mesh import memory_of
+from dovetail.devices.memory import memory_of
 from dovetail.errors import printable
 from dovetail.progress import in_bytes, is_watched
 from dovetail.run.files import write_whole

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
+
 import pytest
 
 from dovetail.config import load
@@ -60,3 +63,13 @@ def test_a_run_goes_on_from_a_copy_of_another(tmp_path):
     open_folder(tmp_path / "b", mine).close()
     assert (tmp_path / "b" / "metrics.jsonl").read_text() == "{}\n"
     assert [each.name for each in (tmp_path / "b" / "checkpoints" / "steps").iterdir()] == ["2"]
+
+
+def test_every_start_notes_what_it_computes_on(tmp_path, monkeypatch):
+    open_folder(tmp_path / "r", config(tmp_path)).close()
+    there = [SimpleNamespace(platform="gpu", device_kind=f"NVIDIA {kind}") for kind in ("H100", "H100", "L4")]
+    monkeypatch.setattr("dovetail.run.folder.devices", lambda: there)
+    open_folder(tmp_path / "r", config(tmp_path)).close()
+    first, second = json.loads((tmp_path / "r" / "environment.json").read_text())
+    assert (first["backend"], first["devices"]) == ("cpu", {"cpu": 1})
+    assert (second["backend"], second["devices"]) == ("gpu", {"NVIDIA H100": 2, "NVIDIA L4": 1})

@@ -9,6 +9,7 @@ from tests.core.train.tiny import TINY
 import dovetail
 from dovetail.config import load
 from dovetail.config.ids import config_id
+from dovetail.devices import memory
 from dovetail.devices.mesh import Devices
 from dovetail.errors import RunError
 from dovetail.protocols import DoesNotFit, Settled
@@ -75,5 +76,13 @@ def test_the_sizing_is_no_part_of_the_config_id(said):
 def test_a_run_that_does_not_fit_is_refused_before_anything_is_loaded(tmp_path):
     with pytest.raises(DoesNotFit, match="may be used"):
         train(load(None, [*TINY, "memory.limit=0.0001"]), tmp_path)
-    frugal = settle(*parts("memory.limit=0.0001"), tmp_path, refuse=False)  # a warm start alone
+
+
+def test_a_warm_start_alone_is_refused_only_where_it_does_not_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "PROGRAM", 0)
+    with pytest.raises(
+        DoesNotFit, match=r"a warm start takes 1\d\d\.\d kB of each device for parameters, gradients and"
+    ):
+        settle(*parts("memory.limit=0.0001"), tmp_path, refuse=False)
+    frugal = settle(*parts("memory.limit=0.0003"), tmp_path, refuse=False)
     assert frugal.mode.startswith("remat full")

@@ -1,15 +1,18 @@
 """A GPU that is present but not used is reported; a GPU that is used, or excluded on purpose, is not."""
 
+import argparse
 import warnings
 
 import pytest
 
+from dovetail.config import load
 from dovetail.config.settings import Mesh
 from dovetail.devices.mesh import Devices
 from dovetail.devices.presence import devices
 from dovetail.errors import DovetailWarning, RunError
 from dovetail_kit.machine import gpus as module
 from dovetail_kit.machine.gpus import Gpu, gpus, unseen, warn_if_unseen
+from dovetail_kit.notices import before_training
 
 SMI = """#!/bin/sh
 echo "NVIDIA H100 80GB HBM3, 580.65.06, 9.0, 81559, 1024"
@@ -74,6 +77,35 @@ def test_nobody_is_warned_without_need(machine, monkeypatch, meant):
 def test_a_hidden_gpu_is_called_hidden(machine, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert "CUDA_VISIBLE_DEVICES is empty" in str(unseen((Gpu(),), "cpu"))
+
+
+OLD = SMI.replace("H100 80GB HBM3", "T4").replace("9.0", "7.5")
+
+
+@pytest.mark.parametrize(
+    ("smi", "dtype", "platform", "warned"),
+    [
+        (OLD, "bfloat16", None, True),
+        (OLD, "bfloat16", "cuda", True),
+        (OLD, "bfloat16", "cpu", False),
+        (OLD, "float32", None, False),
+        (SMI, "bfloat16", None, False),
+        ("#!/bin/sh\nexit 9\n", "bfloat16", None, False),
+    ],
+)
+def test_a_type_that_the_gpu_does_not_have(machine, monkeypatch, smi, dtype, platform, warned):
+    with_smi(machine, smi)
+    if platform:
+        monkeypatch.setenv("JAX_PLATFORMS", platform)
+    config = load(None, [f"model.decoder.dtype={dtype}"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        before_training(argparse.Namespace(), config, machine)
+    said = [str(each.message) for each in caught if each.category is DovetailWarning]
+    assert said == warned * [
+        "model.decoder.dtype = 'bfloat16', and NVIDIA T4 has no arithmetic of this type (compute capability 7.5, 8.0 is"
+        " needed): it is emulated, which is slow; set model.decoder.dtype = 'float32'"
+    ]
 
 
 def test_a_platform_that_does_not_start_is_one_line(monkeypatch):

@@ -1,6 +1,8 @@
 """How far a command is, in a log."""
 
 import functools
+import io
+import sys
 import threading
 
 import pytest
@@ -42,3 +44,22 @@ def test_what_is_quick_says_nothing(clock):
         watch("evaluation", 0, 5)
         watch("evaluation", 5, 5)
     assert clock["said"] == []
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_shows_what_is_counted_and_what_is_not(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", shown := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with progress() as watch:
+        begin(LOADING, "policy, 1.0 GB")
+        watch("evaluation", 0, 1319)
+        watch("evaluation", 128, 1319)
+        begin("writing", "out")
+    last = [line for line in shown.getvalue().splitlines() if "loading policy, 1.0 GB" in line]
+    assert last
+    assert "evaluation 128 / 1319" in shown.getvalue()
+    assert "writing out" in shown.getvalue()

@@ -7,6 +7,7 @@ from tests.core.train.tiny import TINY
 
 from dovetail.cli import main
 from dovetail.config import load
+from dovetail.devices import memory
 from dovetail.devices.mesh import Devices
 from dovetail.protocols import DoesNotFit, Settled
 from dovetail.step.algorithm import assemble
@@ -30,7 +31,7 @@ WIDE = (
 @pytest.fixture(autouse=True)
 def only_arrays(monkeypatch):
     """Ignore the process's own memory, which is more than these models need."""
-    monkeypatch.setattr(footprint, "PROGRAM", 0)
+    monkeypatch.setattr(memory, "PROGRAM", 0)
     monkeypatch.setattr(footprint, "PER_OPERATION", 0)
 
 
@@ -82,6 +83,17 @@ def test_what_does_not_fit_is_refused_with_what_would():
     assert "train.adapter = 'lora'" in advice
     assert "memory.limit" in advice
     assert choice(80, *large, "train.adapter=lora").planned <= 80 * 2**20
+
+
+def test_what_stays_throughout_a_step_is_compared_before_anything_is_traced(monkeypatch):
+    """The refusal of a decoder of 68 billion parameters took a minute, because every change was traced in turn."""
+    monkeypatch.setattr(footprint, "traced", lambda *_, **__: pytest.fail("an update was traced"))
+    large = ("model.decoder.width=8192", "model.decoder.layers=8", "model.decoder.ffn=28672", "train.kl_coef=0.1")
+    with pytest.raises(
+        DoesNotFit, match=r"at least \(for what stays throughout it alone\), and .* no single change"
+    ) as found:
+        choice(1024, *large)
+    assert found.value.least.planned > 2**30
 
 
 def test_a_critic_and_a_reference_are_there_too():

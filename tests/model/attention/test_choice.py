@@ -13,6 +13,7 @@ from dovetail_model.transformer import Transformer
 
 HALF = attrs.evolve(PLAIN, dtype="bfloat16", head_dim=64)
 MANY = Shapes(tokens=4096, own=4096)
+PACKED = attrs.evolve(MANY, packed=True)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +34,8 @@ MANY = Shapes(tokens=4096, own=4096)
         (HALF, MANY, "rocm", "blockwise"),
         (HALF, MANY, "tpu", "splash"),
         (HALF, Shapes(tokens=64, own=64), "tpu", "dense"),
+        (HALF, PACKED, "cuda", "blockwise"),
+        (HALF, PACKED, "tpu", "blockwise"),
         (attrs.evolve(PLAIN, attention="blockwise"), Shapes(tokens=64, own=64), "cpu", "blockwise"),
         (attrs.evolve(PLAIN, attention="blockwise"), Shapes(tokens=1, own=64), "cpu", "dense"),
         (attrs.evolve(PLAIN, attention="dense"), MANY, "cuda", "dense"),
@@ -49,6 +52,8 @@ def test_the_choice(spec, shapes, platform, expected):
         (attrs.evolve(PLAIN, attention="cudnn"), MANY, "cuda", "computes in 16 bits, and dtype = 'float32'"),
         (attrs.evolve(HALF, attention="splash"), MANY, "cuda", "written for TPUs, and this is cuda"),
         (attrs.evolve(HALF, attention="splash"), Shapes(tokens=64, own=64), "tpu", "reads 128 tokens together"),
+        (attrs.evolve(HALF, attention="cudnn"), PACKED, "cuda", r"these rows pack several \(train.packing\)"),
+        (attrs.evolve(HALF, attention="splash"), PACKED, "tpu", r"these rows pack several \(train.packing\)"),
     ],
 )
 def test_one_that_does_not_apply_is_refused(spec, shapes, platform, message):

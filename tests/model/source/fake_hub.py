@@ -25,10 +25,14 @@ class Repository:
 
 @attrs.define
 class FakeHub:
-    """The repositories, by `models/OWNER/NAME` or `datasets/OWNER/NAME`, and what was asked for."""
+    """The repositories, by `models/OWNER/NAME` or `datasets/OWNER/NAME`, and what was asked for.
+
+    A gated repository gives its files to those who show `token`, and to nobody if that is None.
+    """
 
     repositories: dict[str, Repository] = attrs.field(factory=dict)
     asked: list[str] = attrs.field(factory=list)
+    token: str | None = None
     url: str = ""
 
     def add(self, name: str, files: dict[str, bytes], *, kind: str = "models", gated: bool = False) -> str:
@@ -55,7 +59,7 @@ def serve() -> Iterator[FakeHub]:
         def do_GET(self):
             path = unquote(urlsplit(self.path).path)
             hub.asked.append(f"{self.command} {path}")
-            status, headers, body = answer(hub, path.strip("/").split("/"))
+            status, headers, body = answer(hub, path.strip("/").split("/"), self.headers.get("Authorization"))
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
@@ -78,7 +82,7 @@ def serve() -> Iterator[FakeHub]:
 Answer = tuple[int, dict[str, str], bytes]
 
 
-def answer(hub: FakeHub, words: list[str]) -> Answer:
+def answer(hub: FakeHub, words: list[str], shown: str | None) -> Answer:
     """`api/models/OWNER/NAME/{revision,tree}/REV`, `OWNER/NAME/resolve/REV/FILE`."""
     is_api = words[0] == "api"
     kind = words[1] if is_api else "datasets" if words[0] == "datasets" else "models"
@@ -92,6 +96,8 @@ def answer(hub: FakeHub, words: list[str]) -> Answer:
         return 404, {"X-Error-Code": "RevisionNotFound"}, b"{}"
     if is_api:
         return 200, {}, json.dumps(described(f"{owner}/{name}", verb, commit, repository.commits[commit])).encode()
+    if repository.gated and (hub.token is None or shown != f"Bearer {hub.token}"):
+        return 403, {"X-Error-Code": "GatedRepo"}, b"{}"
     return of_file(repository, commit, "/".join(file))
 
 
@@ -109,8 +115,6 @@ def described(name: str, verb: str, commit: str, files: dict[str, bytes]) -> Any
 
 def of_file(repository: Repository, commit: str, path: str) -> Answer:
     """A file of a commit."""
-    if repository.gated:
-        return 403, {"X-Error-Code": "GatedRepo"}, b"{}"
     if path not in repository.commits[commit]:
         return 404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit}, b""
     data = repository.commits[commit][path]

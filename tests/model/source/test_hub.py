@@ -1,5 +1,8 @@
 """Models on the hub: downloaded once, pinned for a run, and in one line what to do when they cannot be had."""
 
+import io
+import sys
+
 import pytest
 from flax import nnx
 from tests.model.gguf_files import write_fixture
@@ -82,6 +85,34 @@ def test_a_gated_model_says_where_to_ask(hub, files):
         f"acme/tiny: access to this model must be asked for at {hub.url}/acme/tiny; then log in with `hf auth login`,"
         " or set HF_TOKEN"
     )
+
+
+def test_a_token_opens_a_gated_model(hub, files, monkeypatch):
+    hub.add(NAME, files, gated=True)
+    hub.token = "hf_of_somebody_with_access"
+    monkeypatch.setenv("HF_TOKEN", "hf_of_somebody_else")
+    with pytest.raises(ConfigError, match="must be asked for"):
+        make()
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+    forget()
+    assert make().width == 32
+
+
+def test_a_download_shows_its_progress_where_somebody_sees_it(hub, files, monkeypatch):
+    """Of two bars, one counts files; the terminal gets both, a log or a pipe what the hub's library decides."""
+    from huggingface_hub import utils
+
+    utils.enable_progress_bars()  # the fixture switches off what every process begins with
+    monkeypatch.setattr(sys, "stderr", shown := Terminal())
+    hub.add(NAME, files)
+    assert make().width == 32
+    assert "Fetching" in shown.getvalue()
+    assert "100%" in shown.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
 
 def test_a_run_goes_on_with_the_commit_that_it_began_with(hub, files, tmp_path):

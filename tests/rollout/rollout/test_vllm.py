@@ -14,24 +14,28 @@ from contextlib import closing
 from pathlib import Path
 
 import attrs
+import jax
 import numpy as np
 import pytest
+from flax import nnx
 from tests.core.train.tiny import TINY
 from tests.rollout.fake_vllm import FakeVllm
 from tests.rollout.hosted.test_fleet import FAKE, LINUX, server_of
-from tests.rollout.hosted_case import Drawer, case, qwen2
+from tests.rollout.hosted_case import Drawer, case, models, qwen2
 
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, RunError
+from dovetail.protocols import Weights
 from dovetail.run.files import read_lines
 from dovetail.run.summary import series
 from dovetail.train.loop import train
 from dovetail.train.setup import set_up
-from dovetail_kit.rollout import CHECKS
+from dovetail_kit.rollout import CHECKS, Numbers
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM
 from dovetail_lab.kept import kept_by
+from dovetail_model.model.pretrained import Pretrained
 from dovetail_rollout.hosted.process import free_port
 
 QWEN2 = qwen2(width=16, head_dim=8)
@@ -469,6 +473,19 @@ def test_a_port_that_is_taken_meanwhile_is_replaced(folder, monkeypatch):
         monkeypatch.setattr("dovetail_rollout.launcher.local.free_port", lambda: taken.getsockname()[1])
         with pytest.raises(RunError, match="vllm did not start: .*ddress already in use"):
             started(folder).open()
+
+
+@pytest.mark.slow
+@LINUX
+def test_the_server_computes_in_the_type_of_the_policy_not_in_that_of_its_weights(folder):
+    """float32 masters that are trained in bfloat16 are sampled in bfloat16, and written to the server so."""
+    rollout = dovetail.get("rollout", "vllm").bind(folder=str(folder), probe=0.0, command=FAKE, start_seconds=20.0)
+    models(folder, QWEN2)
+    maker = Pretrained(path=str(folder), random=True, dtype="bfloat16", param_dtype="float32")
+    graphdef, trained, frozen = nnx.split(maker.make(Numbers().vocab_size, rngs=nnx.Rngs(0)), nnx.Param, ...)
+    assert {str(leaf.dtype) for leaf in jax.tree.leaves(trained)} == {"float32"}
+    with closing(rollout.open(graphdef, Weights(trained, frozen), Numbers())) as engine:
+        assert "--dtype bfloat16" in engine.host.process.log.read_text()
 
 
 @LINUX

@@ -122,6 +122,7 @@ CLAIMS: Final[dict[str, Claim]] = {
     "placed": Claim(
         ("rollout", "reward"), "computes with JAX in this process, on the devices that `KIND/mesh` gives its kind"
     ),
+    "slots": Claim(("rollout",), "so many completions are decoded at a time, for which the plan counts a cache"),
     "vocabulary_logps": Claim(
         ("rollout",), "unless False, log-probabilities over the whole vocabulary can be asked for"
     ),

@@ -8,13 +8,11 @@ from typing import Final, Literal
 import attrs
 
 from dovetail.progress import in_bytes
-from dovetail_kit.machine.gpus import unseen
+from dovetail_kit.machine.gpus import OLDEST_WITH_BF16, unseen
 from dovetail_kit.machine.survey import Survey
 
 Level = Literal["error", "slow", "note"]
 
-OLDEST_WITH_BF16: Final = 8.0
-"""Compute capability of the first GPUs with bfloat16, and with cuDNN's attention (Ampere)."""
 SMALL: Final = 2 << 30
 """Bytes of memory that a run of a small language model needs at least."""
 SMALL_SHARED: Final = 1 << 30
@@ -83,7 +81,7 @@ def _others_on_the_gpu(facts: Survey) -> Iterator[Finding]:
 
 def _capability(facts: Survey) -> Iterator[Finding]:
     for gpu in facts.gpus:
-        if gpu.capability and float(gpu.capability) < OLDEST_WITH_BF16:
+        if gpu.lacks_bf16:
             needed = f"compute capability {gpu.capability}, {OLDEST_WITH_BF16:.1f} is needed"
             yield Finding(
                 "slow",

@@ -8,17 +8,22 @@ import shutil
 import subprocess
 import warnings
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from dovetail.devices.presence import devices
 from dovetail.errors import DovetailWarning
 
+if TYPE_CHECKING:
+    from dovetail.config import Config
+
 DEVICES: Final = Path("/dev")
 SMI: Final = "nvidia-smi"
 QUERY: Final = ("name", "driver_version", "compute_cap", "memory.total", "memory.used")
 SMI_SECONDS: Final = 10.0
+OLDEST_WITH_BF16: Final = 8.0
+"""Compute capability of the first GPUs with bfloat16, and with cuDNN's attention (Ampere)."""
 CUDA_13_DRIVER: Final = 580
 """The first driver version that runs programs built for CUDA 13."""
 
@@ -32,6 +37,11 @@ class Gpu:
     capability: str = ""
     total: int = 0
     used: int = 0
+
+    @property
+    def lacks_bf16(self) -> bool:
+        """Whether it is known to have no bfloat16 arithmetic."""
+        return bool(self.capability) and float(self.capability) < OLDEST_WITH_BF16
 
     @property
     def extra(self) -> str:
@@ -100,3 +110,25 @@ def warn_if_unseen() -> None:
             DovetailWarning,
             stacklevel=2,
         )
+
+
+def warn_of_bfloat16(config: Config) -> None:
+    """Warn if a model is set to compute in bfloat16 and a GPU has no arithmetic of this type.
+
+    Its driver is asked, not JAX, whose devices may not be opened yet. A GPU that JAX does not use is not a matter of
+    types; `warn_if_unseen` is about it.
+    """
+    models = {choice.component.label: choice for choice in config.choices.values() if choice.component.kind == "model"}
+    settings = [f"{label}.dtype" for label, choice in models.items() if choice.params.get("dtype") == "bfloat16"]
+    if not settings or os.environ.get("JAX_PLATFORMS", "cuda") not in ("cuda", "gpu"):
+        return
+    for gpu in gpus():
+        if gpu.lacks_bf16:
+            warnings.warn(
+                f"{settings[0]} = 'bfloat16', and {gpu.name} has no arithmetic of this type (compute capability"
+                f" {gpu.capability}, {OLDEST_WITH_BF16:.1f} is needed): it is emulated, which is slow; set"
+                f" {settings[0]} = 'float32'",
+                DovetailWarning,
+                stacklevel=2,
+            )
+            return

@@ -56,11 +56,14 @@ def run(options: argparse.Namespace) -> int:
     prepare()
     from dovetail_lab.evaluation.policy import open_policy
     from dovetail_lab.evaluation.report import evaluate
+    from dovetail_lab.evaluation.room import Batch
 
     if options.out:
         make_folder(options.out)
     with progress() as watch:
-        policy = open_policy(config, options.of, options.checkpoint)
+        prompts = min(config.eval.batch_size, options.examples or config.eval.batch_size)
+        batch = Batch(prompts=prompts, samples=max(1, config.eval.samples))
+        policy = open_policy(config, options.of, options.checkpoint, batch)
         report = evaluate(policy, limit=options.examples, watch=watch)
     out = options.out or run_folder(options, config, path) / "evaluations" / report.at
     report.write(out)

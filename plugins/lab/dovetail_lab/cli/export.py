@@ -37,10 +37,14 @@ def run(options: argparse.Namespace) -> int:
         raise RunError(f"'{options.out}' is not an empty folder; name another")
     _, config = load_policy_config(options)
     prepare()
+    from dovetail.progress import begin
+    from dovetail_lab.cli.progress import progress
     from dovetail_lab.evaluation.policy import open_policy
 
-    policy = open_policy(config, options.of, options.checkpoint)
-    files = policy.export(options.out, adapter=options.adapter, dtype=options.dtype)
+    with progress():
+        policy = open_policy(config, options.of, options.checkpoint)
+        begin("writing", str(options.out))
+        files = policy.export(options.out, adapter=options.adapter, dtype=options.dtype)
     size = sum(file.stat().st_size for file in files)
     print(f"weights  {policy.at}, {size / 1e6:,.1f} MB in {len(files)} file{'s' * (len(files) != 1)}")
     print(f"folder   {options.out}")

@@ -60,9 +60,11 @@ def run(options: argparse.Namespace) -> int:
     from dovetail.train.texts import prompts
     from dovetail_lab.evaluation.generate import Generator
     from dovetail_lab.evaluation.policy import open_policy
+    from dovetail_lab.evaluation.room import Batch
 
+    size = options.batch_size or config.eval.batch_size
     with progress() as watch:
-        policy = open_policy(config, options.of, options.checkpoint)
+        policy = open_policy(config, options.of, options.checkpoint, Batch(prompts=size, samples=options.samples))
         examples, lengths = prompts(config, task, "eval", policy.tokenizer, policy.loop)
         if lengths.too_long:
             print(lengths)
@@ -70,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
             policy=policy,
             sampling=config.sampling,
             samples=options.samples,
-            batch_size=options.batch_size or config.eval.batch_size,
+            batch_size=size,
         )
         written, before = generator(examples, options.out, watch)
     print(f"{written} completions written, {before} were there already: {options.out}")

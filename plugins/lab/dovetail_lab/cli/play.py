@@ -48,6 +48,7 @@ def run(options: argparse.Namespace) -> int:
     from dovetail.train.texts import open_loop
     from dovetail_lab.evaluation.play import Person, Shown, example_of, outcome, played, replayed
     from dovetail_lab.evaluation.policy import open_policy, open_tokenizer
+    from dovetail_lab.evaluation.room import Batch
 
     if options.replay:
         if options.of is None or options.watch or options.split != "eval":
@@ -58,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         print(printable(f"\n{outcome(found)}\n" + "\n".join(differs or ["the same as in the record"])))
         return 1 if differs else 0
     if options.watch:
-        policy = open_policy(config, options.of, options.checkpoint)
+        policy = open_policy(config, options.of, options.checkpoint, Batch(prompts=1))
         tokenizer, loop = policy.tokenizer, policy.loop
         example = example_of(config, tokenizer, loop, options.split, options.index)
         with policy.engine() as inner:

@@ -24,6 +24,7 @@ from dovetail.train.models import Models
 from dovetail.train.session import SFT
 from dovetail.train.texts import TOKENIZER, open_loop
 from dovetail_lab.evaluation.checkpoints import NEWEST, find
+from dovetail_lab.evaluation.room import Batch, Room
 
 START = "start"
 """The weights that a config begins with."""
@@ -78,15 +79,17 @@ class Policy:
         return files
 
 
-def open_policy(config: Config, run: Path | None, checkpoint: str = NEWEST) -> Policy:
+def open_policy(config: Config, run: Path | None, checkpoint: str = NEWEST, batch: Batch | None = None) -> Policy:
     """Make or load the model that a config begins with, or take one of a run's checkpoints.
 
     Args:
         config: of the run, or one whose model has the same shapes.
         run: the run's folder, which may be training: nothing in it is changed. None: the config's own model.
         checkpoint: a step of the run, `newest`, or `best`, which is that of `run.keep_best`.
+        batch: what will be completed at a time; None if nothing is.
 
     Raises:
+        DoesNotFit: if it takes more memory than there is.
         RunError: if the folder does not hold this checkpoint, or one of another model.
     """
     tokenizer = open_tokenizer(config, run)
@@ -94,6 +97,7 @@ def open_policy(config: Config, run: Path | None, checkpoint: str = NEWEST) -> P
     models = Models(config=config, devices=devices, vocab_size=tokenizer.vocab_size)
     with _sources(run):
         models.check_tokenizer("train", tokenizer)
+        Room(models, run is not None, batch).check()
         graphdef, weights = models.policy()
     at, owner = START, config_id(config)
     if run is not None:

@@ -12,21 +12,21 @@ from typing import Any, Final
 
 import attrs
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from dovetail.config import Choice, Config
-from dovetail.devices.mesh import Devices, memory_of
+from dovetail.devices.memory import allowed, base
+from dovetail.devices.mesh import Devices
 from dovetail.errors import DovetailError
 from dovetail.progress import in_bytes
 from dovetail.protocols import DoesNotFit, Settled, Weights
-from dovetail.step.algorithm import Algorithm, assemble
+from dovetail.step.algorithm import Algorithm, assemble, sft_optimiser
 from dovetail.step.forward import LOGITS_PER_CHUNK
 from dovetail.train.models import Models
 from dovetail_memory.footprint import Footprint
 from dovetail_memory.micro_batch import Work, in_update, in_warm_start
 
-SHARE: Final = 0.9
-"""The share of a device's memory that a planned step may use if `memory.limit` is not set."""
 SURELY: Final = 0.25
 """The share of the limit below which a rough upper bound is enough, so that nothing is traced."""
 
@@ -68,34 +68,42 @@ class Fit:
         return found
 
     def warm_start(self, config: Config, graphdef: Any, weights: Weights, devices: Devices) -> int:
-        """Return as many demonstrations as a device should process at a time, each with a prompt of its own."""
+        """Return as many demonstrations as a device should process at a time, each with a prompt of its own.
+
+        Raises:
+            DoesNotFit: if parameters, gradients and optimiser alone do not fit; activations are not estimated.
+        """
+        state = jax.eval_shape(sft_optimiser(config)[0].init, weights.trained)
+        gradients = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, jnp.float32), weights.trained)
+        needed, may = base() + sum(map(devices.bytes, (*weights, state, gradients))), allowed(config.memory)
+        if needed > may:
+            raise DoesNotFit(
+                f"a warm start takes {in_bytes(needed)} of each device for parameters, gradients and the optimizer"
+                f" alone, and {in_bytes(may)} may be used; an adapter (train.adapter) trains fewer parameters, and"
+                " mesh.fsdp shards them over more devices. memory.limit, in GiB, says how much may be used"
+            )
         return in_warm_start(config).choose(graphdef, weights, devices.parts)
-
-
-def limit(config: Config) -> int:
-    """Return the bytes of each device that a step may use."""
-    if config.memory.limit is not None:
-        return int(config.memory.limit * 2**30)
-    return int(SHARE * memory_of(jax.devices()[0]))
 
 
 def _choose(step: Footprint) -> Settled | None:
     """Return the fastest choice that fits, or None."""
     graphdef, weights = step.models.shapes()
-    work, allowed = in_update(step.config, whole_groups=step.algorithm.whole_groups), limit(step.config)
+    work, may = in_update(step.config, whole_groups=step.algorithm.whole_groups), allowed(step.config.memory)
+    if step.least() > may:  # a trace of an update takes seconds for a large model
+        return None
     given = step.config.train.micro_batch_size
     most = min(given, work.rows) if given else work.choose(graphdef, weights, step.devices.parts)
-    positions = _positions(nnx.merge(graphdef, *weights).vocab_size, allowed)
+    positions = _positions(nnx.merge(graphdef, *weights).vocab_size, may)
     modes = _modes(nnx.merge(graphdef, *weights))
     first = Settled(mode=modes[0], micro_batch_size=most, positions=positions)
     bound = step.rough(first, work)
-    if bound < SURELY * allowed:
+    if bound < SURELY * may:
         return attrs.evolve(first, planned=bound)
-    if step.account(first).peak > allowed and _frugal(step).planned > allowed:
+    if step.account(first).peak > may and _frugal(step).planned > may:
         return None
     for mode in modes:
         least = most if given else _least(work, step.devices.parts, last=mode == modes[-1])
-        found = _largest(step, Settled(mode=mode, micro_batch_size=most, positions=positions), least, work, allowed)
+        found = _largest(step, Settled(mode=mode, micro_batch_size=most, positions=positions), least, work, may)
         if found:
             return found
     return None
@@ -138,22 +146,29 @@ def _positions(vocab_size: int, allowed: int) -> int | None:
 
 
 def _frugal(step: Footprint) -> Settled:
-    """Return the choice that needs least memory."""
+    """Return the choice that needs least memory, and how much."""
+    found = _most_frugal(step)
+    return attrs.evolve(found, planned=step.account(found).peak)
+
+
+def _most_frugal(step: Footprint) -> Settled:
+    """Return the choice that needs least memory; nothing is traced."""
     graphdef, weights = step.models.shapes()
     work = in_update(step.config, whole_groups=step.algorithm.whole_groups)
     rows = step.config.train.micro_batch_size or _least(work, step.devices.parts, last=True)
-    found = Settled(mode=_modes(nnx.merge(graphdef, *weights))[-1], micro_batch_size=rows, positions=None)
-    return attrs.evolve(found, planned=step.account(found).peak)
+    return Settled(mode=_modes(nnx.merge(graphdef, *weights))[-1], micro_batch_size=rows, positions=None)
 
 
 def _too_large(step: Footprint) -> DoesNotFit:
     """Return an error with the least memory of a step, and single changes of the config with which it would fit."""
-    least, allowed = _frugal(step), limit(step.config)
+    may, alone = allowed(step.config.memory), step.least()
+    least = _frugal(step) if alone <= may else attrs.evolve(_most_frugal(step), planned=alone)
     fitting = [found for group in _changes(step.config) if (found := _first_that_fits(step, group))]
     advice = f"with one of these it fits: {'; '.join(fitting)}" if fitting else "no single change makes it fit"
+    how = least if alone <= may else "for what stays throughout it alone"
     return DoesNotFit(
-        f"a step takes {in_bytes(least.planned)} of each device at least ({least}), and {in_bytes(allowed)} may be used"
-        f"; {advice}. memory.limit, in GiB, says how much may be used",
+        f"a step takes {in_bytes(least.planned)} of each device at least ({how}), and {in_bytes(may)} may be used;"
+        f" {advice}. memory.limit, in GiB, says how much may be used",
         least,
     )
 
@@ -163,7 +178,8 @@ def _first_that_fits(step: Footprint, changes: Iterable[tuple[str, Config]]) -> 
     for text, config in changes:
         with contextlib.suppress(DovetailError):  # skips changes that are incompatible with the rest of the config
             other = Footprint(config, assemble(config), attrs.evolve(step.models, config=config), step.devices)
-            if _frugal(other).planned <= limit(config):
+            may = allowed(config.memory)
+            if other.least() <= may and _frugal(other).planned <= may:
                 return text
     return None
 

@@ -111,8 +111,9 @@ class Vanilla:
 
     @property
     def claims(self) -> Mapping[str, Any]:
-        """What processes of their own do not do: keep support and choices, and use the devices of `rollout/mesh`."""
-        return {"keeps_support": 0, "keeps_choices": False, "placed": False} if self.apart else {}
+        """The slots; processes of their own do not keep support and choices, or use the devices of `rollout/mesh`."""
+        slots = {"slots": self.slots} if self.slots else {}
+        return slots | ({"keeps_support": 0, "keeps_choices": False, "placed": False} if self.apart else {})
 
     def check(self) -> None:
         """Check the launcher's requirements; without replicas there are none."""

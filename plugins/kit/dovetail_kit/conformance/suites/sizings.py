@@ -54,6 +54,10 @@ class _Step:
         try:
             return subject.bind().update(self.config, self.algorithm, self.models, self.devices)
         except DoesNotFit as error:
+            if error.least is None:
+                raise Failed(
+                    "refuses a step without the choice that needs least memory: DoesNotFit(..., least)"
+                ) from error
             return error.least
 
 
