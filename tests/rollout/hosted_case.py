@@ -71,7 +71,8 @@ class Drawer:
     def load(self, folder: Path) -> None:
         self.digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
         if self.digest not in self.models:
-            model = Pretrained(path=str(folder)).make(Numbers().vocab_size, rngs=nnx.Rngs(0))
+            vocab_size = json.loads((folder / "config.json").read_text())["vocab_size"]
+            model = Pretrained(path=str(folder)).make(vocab_size, rngs=nnx.Rngs(0))
             self.models[self.digest] = nnx.split(model)
 
     def draw(self, prompt: list[int], asked: Mapping[str, Any]) -> tuple[list[int], list[float]]:

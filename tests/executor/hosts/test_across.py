@@ -8,6 +8,8 @@ import time
 import pytest
 from tests.core.train.several import PATIENCE_SECONDS, assert_same_state, ended, start, start_several
 from tests.core.train.tiny import TINY
+from tests.rollout.fake_vllm import FakeVllm
+from tests.rollout.hosted_case import Drawer
 from tests.tiny_folder import write
 
 from dovetail.config import load
@@ -50,6 +52,32 @@ def test_several_processes_do_not_sample_ahead(tmp_path):
             (line,) = error.strip().splitlines()
             assert line.startswith("error: ")
             assert line.endswith(said)
+
+
+@pytest.mark.slow
+def test_replicas_of_process_0_sample_for_all_processes_and_evaluate(tmp_path):
+    sets = (*TINY, "mesh.fsdp=2", "sft.steps=0", "train.steps=2")
+    found = ended(start_several(tmp_path / "fleet", 2, (*sets, "rollout.vanilla.replicas=2")))
+    found += ended(start_several(tmp_path / "alone", 2, sets))
+    assert [status for status, _ in found] == [0] * 4, found
+    fleet, alone = records(tmp_path / "fleet"), records(tmp_path / "alone")
+    assert [trained(record) for record in fleet] == [trained(record) for record in alone]
+    assert sum("eval/accuracy" in record for record in fleet) == 2
+
+
+@pytest.mark.slow
+def test_a_server_of_process_0_is_probed_and_samples_from_what_all_processes_train(tmp_path):
+    drawer = Drawer()
+    with FakeVllm(draw=drawer.draw, load=drawer.load) as server:
+        sets = (*TINY, "sft.steps=0", "train.steps=2", "train.rollout=vllm", f"rollout.vllm.url={server.url!r}")
+        found = ended(start_several(tmp_path / "two", 2, (*sets, "mesh.fsdp=2")))
+        found += ended([start(tmp_path / "one", [], sets)])
+    assert [status for status, _ in found] == [0] * 3, found
+    two, one = records(tmp_path / "two"), records(tmp_path / "one")
+    assert [trained(record) for record in two] == [pytest.approx(trained(record), rel=1e-3, abs=1e-6) for record in one]
+    apart = [record["mismatch/abs_max"] for record in two if "mismatch/abs_max" in record]
+    assert len(apart) == 2
+    assert max(apart) < 1e-4, "it has the weights of both steps"
 
 
 @pytest.mark.slow

@@ -50,8 +50,9 @@ class Across(InOrder):
         trained, frozen = (own_copy(each, own.place) for each in weights)
         inner = None
         if processes.is_first():
+            here = attrs.evolve(setup, devices=own)  # what computes with these weights enters the mesh that they are on
             with own.use():
-                inner = InTurn.open(setup, extras, tasks, Weights(trained, frozen), version, cut)
+                inner = InTurn.open(here, extras, tasks, Weights(trained, frozen), version, cut)
         return cls(tasks=tasks, taken=cut.taken, memory=cut.cursor.memory, frozen=frozen, own=own, inner=inner)
 
     def take(self, clock: Clock) -> Message:
