@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from dovetail_kit.workers import LATE, LOST, CallError, Workers
+from dovetail_kit.workers import LATE, LOST, CallError, Workers, cores
 
 POW = functools.partial(getattr, int, "__pow__")
 
@@ -46,6 +46,23 @@ def test_results_come_in_order_from_several_processes():
     with Workers(POW, processes=3) as workers:
         assert workers.map([(2, i) for i in range(20)], time_limit=30) == [2**i for i in range(20)]
         assert workers.map([], time_limit=30) == []
+
+
+def test_by_default_there_is_one_for_each_core_and_few_calls_start_few(monkeypatch):
+    monkeypatch.setattr("dovetail_kit.workers.cores", lambda: 5)
+    with Workers(POW, processes=None) as workers:
+        assert len(workers._workers) == 5
+        for _ in range(3):
+            assert workers.map([(2, 2), (2, 3)], time_limit=30) == [4, 8]
+        assert sum(each.process is not None for each in workers._workers) <= 2
+
+
+def test_the_cores_are_those_of_this_process(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 3, 5}, raising=False)
+    assert cores() == 3
+    monkeypatch.delattr("os.sched_getaffinity")
+    monkeypatch.setattr("os.cpu_count", lambda: None)
+    assert cores() == 1
 
 
 def test_a_late_call_ends_by_itself_and_the_next_is_served():

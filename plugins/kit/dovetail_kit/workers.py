@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
+from queue import LifoQueue
 from typing import Any, BinaryIO, Final, Protocol
 
 import attrs
@@ -49,6 +49,14 @@ LOST: Final = _NoResult("LOST")
 
 DAY: Final = 86_400
 """In seconds: the longest time limit, since the watchdog needs a finite one."""
+
+
+def cores() -> int:
+    """Return how many cores this process may use, which a container or a scheduler limits on most systems."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        return os.cpu_count() or 1
 
 
 class CallError(Exception):
@@ -103,7 +111,7 @@ class Workers:
 
     Args:
         make: returns the function; called once in each process, without a time limit. It must be picklable.
-        processes: the number of processes.
+        processes: the number of processes; None is one for each core.
         retries: how often a call is tried again, in a new process, if its process ends before its time.
         worker: makes a worker from `make`; by default one that is a process of this machine.
 
@@ -113,11 +121,11 @@ class Workers:
     """
 
     def __init__(
-        self, make: Make, processes: int, *, retries: int = 0, worker: Callable[[Make], Worker] | None = None
+        self, make: Make, processes: int | None, *, retries: int = 0, worker: Callable[[Make], Worker] | None = None
     ) -> None:
-        self._workers = [(worker or Process)(make) for _ in range(processes)]
+        self._workers = [(worker or Process)(make) for _ in range(cores() if processes is None else processes)]
         self._retries = retries
-        self._idle: SimpleQueue[Worker] = SimpleQueue()
+        self._idle: LifoQueue[Worker] = LifoQueue()  # the last one first, so that few calls start few processes
         for each in self._workers:
             self._idle.put(each)
 
@@ -138,7 +146,7 @@ class Workers:
         """
         if not 0 < time_limit <= DAY:
             raise ValueError(f"time_limit is {time_limit} s; it must be positive, and at most a day ({DAY} s)")
-        with ThreadPoolExecutor(len(self._workers)) as threads:
+        with ThreadPoolExecutor(max(1, min(len(self._workers), len(calls)))) as threads:
             results = [threads.submit(self._call, time_limit, arguments) for arguments in calls]
             try:
                 found: list[Any] = []
@@ -176,7 +184,9 @@ class Workers:
 
 
 @functools.cache
-def workers(make: Make, processes: int, *, retries: int = 0, worker: Callable[[Make], Worker] | None = None) -> Workers:
+def workers(
+    make: Make, processes: int | None, *, retries: int = 0, worker: Callable[[Make], Worker] | None = None
+) -> Workers:
     """Return the workers of a function, the same object for the same arguments; they end with the program."""
     pool = Workers(make, processes, retries=retries, worker=worker)
     atexit.register(pool.close)

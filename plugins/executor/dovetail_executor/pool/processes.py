@@ -25,7 +25,8 @@ class Processes:
     started, and the other workers go on. A call whose process ends for another reason is tried once more.
 
     Args:
-        workers: the number of processes of each reward, and of the tools of the agent loop.
+        workers: the number of processes of each reward, and of the tools of the agent loop; None is one for each core
+            that the run may use.
         seconds: time limit of a call: of `rows` completions, or of a call of a tool. It does not include the start of a
             process.
         rows: the number of completions in a call of a reward. A reward that reads `group_ids` gets whole groups.
@@ -37,7 +38,7 @@ class Processes:
         ConfigError: when it is used, for a reward or a tool that cannot be sent to another process.
     """
 
-    workers: Annotated[int, Ge(1)] = attrs.field(default=4, validator=in_range)
+    workers: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
     seconds: Annotated[float, Gt(0), Le(DAY), STATIC] = attrs.field(default=60.0, validator=in_range)
     rows: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
     failed: Annotated[Failed, STATIC] = "error"

@@ -23,7 +23,7 @@ def need_library() -> None:
         raise ConfigError(needs("it", "the library math-verify", "math"))
 
 
-def equal(cases: Sequence[tuple[str, str]], *, time_limit: float, processes: int) -> list[bool]:
+def equal(cases: Sequence[tuple[str, str]], *, time_limit: float, processes: int | None) -> list[bool]:
     r"""Return whether the library finds texts and right answers equal; one that takes too long counts as unequal.
 
     A comparison may need any amount of time and memory, so both are limited. Only digits and operators of a text ever

@@ -14,6 +14,7 @@ from annotated_types import Ge, Gt
 
 from dovetail.errors import ConfigError, DovetailWarning
 from dovetail.registry import declares
+from dovetail_kit.workers import cores
 from dovetail_reward._sandbox.outside import Ran, protections, run, what_is_open
 from dovetail_reward.reward._cases import Case, read_cases
 from dovetail_reward.reward._outputs import same_json, same_text
@@ -63,7 +64,7 @@ class Code:
         max_tests: use only the first tests of each problem, at most this many; None for all.
         time_limit: seconds for one test.
         memory_mb: address space for one test in MB, including Python itself; must be over 100.
-        processes: the number of tests that run concurrently.
+        processes: the number of tests that run concurrently; None is one for each core that the run may use.
         isolation: `full` refuses to run if a protection is not available.
 
     Returns:
@@ -89,7 +90,7 @@ class Code:
     max_tests: Annotated[int, Ge(1)] | None = None
     time_limit: Annotated[float, Gt(0)] = 6.0
     memory_mb: Annotated[int, Gt(100)] = 512
-    processes: Annotated[int, Ge(1)] = 2
+    processes: Annotated[int, Ge(1)] | None = None
     isolation: Literal["full", "any"] = "any"
 
     def __attrs_post_init__(self) -> None:
@@ -108,7 +109,7 @@ class Code:
         """Return one score per completion, and metrics."""
         cases = [None if cell is None else read_cases(cell)[: self.max_tests] for cell in tests]
         sources = [code_of(text) for text in completions]
-        with ThreadPoolExecutor(self.processes) as threads:
+        with ThreadPoolExecutor(self.processes or cores()) as threads:
             results = list(threads.map(self._passed, sources, cases))
         metrics = {
             "no_code": [float(source is None) for source in sources],

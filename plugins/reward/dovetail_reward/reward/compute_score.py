@@ -18,6 +18,8 @@ from dovetail_kit.workers import LATE, workers
 from dovetail_reward.reward._own import as_many, check_arguments, load_function, number_of, undone
 from dovetail_reward.reward._rate import shared_rate
 
+_AWAITED: Final = 4
+"""Calls of an `async` function at a time; it waits for a server, which need not be ours."""
 _GIVEN: Final = ("data_source", "solution_str", "ground_truth", "extra_info")
 _GIVEN_BATCHED: Final = ("data_sources", "solution_strs", "ground_truths", "extra_infos")
 
@@ -57,7 +59,8 @@ class ComputeScore:
         batched: whether the function takes lists and returns a list.
         time_limit: seconds for one completion. An `async` function is cancelled when it next awaits something.
         late_score: the score of a completion whose call takes longer, or ends the process; None: the reward abstains.
-        concurrency: the number of concurrent calls, with a time limit or an `async` function.
+        concurrency: the number of concurrent calls, with a time limit or an `async` function; None is one for each core
+            that the run may use, and 4 of an `async` function, which waits for others.
         calls_per_second: the maximum rate of calls of an `async` function.
 
     Returns:
@@ -89,7 +92,7 @@ class ComputeScore:
     batched: bool = False
     time_limit: Annotated[float, Gt(0)] | None = None
     late_score: float | None = None
-    concurrency: Annotated[int, Ge(1)] = 4
+    concurrency: Annotated[int, Ge(1)] | None = None
     calls_per_second: Annotated[float, Gt(0)] | None = None
 
     def __attrs_post_init__(self) -> None:
@@ -146,7 +149,7 @@ class ComputeScore:
                     return self._timed(None)
 
         async def all_of_them() -> list[Result]:
-            free = asyncio.Semaphore(self.concurrency)
+            free = asyncio.Semaphore(self.concurrency or _AWAITED)
             return await asyncio.gather(*(scored(free, arguments) for arguments in calls))
 
         with ThreadPoolExecutor(1) as thread:  # a notebook's own thread has an event loop already

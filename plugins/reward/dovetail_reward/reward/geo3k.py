@@ -45,7 +45,7 @@ class Geo3k:
         format_score: c, in units of reward.
         reasoning_start, reasoning_end: the tags, taken literally.
         time_limit: seconds for one comparison; one that takes longer is worth 0.0.
-        processes: comparisons at a time.
+        processes: comparisons at a time; None is one for each core that the run may use.
         verl_compatible: follow the rules of verl's grader, mathruler, where they differ.
 
     Raises:
@@ -68,7 +68,7 @@ class Geo3k:
     reasoning_start: str = THINK_START
     reasoning_end: str = THINK_END
     time_limit: Annotated[float, Gt(0)] = 5.0
-    processes: Annotated[int, Ge(1)] = 2
+    processes: Annotated[int, Ge(1)] | None = None
     verl_compatible: bool = False
 
     def __attrs_post_init__(self) -> None:

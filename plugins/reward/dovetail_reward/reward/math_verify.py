@@ -36,7 +36,7 @@ class MathVerify:
         answer: the dataset column with the right answers, without their box, text or numbers; where it is None the
             reward abstains.
         time_limit: seconds for one comparison; one that takes longer scores 0.0.
-        processes: the number of concurrent comparisons.
+        processes: the number of concurrent comparisons; None is one for each core that the run may use.
         verl_compatible: let the library find the answer, as verl does.
 
     Raises:
@@ -53,7 +53,7 @@ class MathVerify:
     """
 
     time_limit: Annotated[float, Gt(0)] = 5.0
-    processes: Annotated[int, Ge(1)] = 2
+    processes: Annotated[int, Ge(1)] | None = None
     verl_compatible: bool = False
 
     def __attrs_post_init__(self) -> None:
