@@ -61,12 +61,24 @@ def test_weights_that_memory_has_no_room_for_are_written_elsewhere(tmp_path, wei
     monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(temporary))
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(weights[1]))
     for free, place in ((2 * size, memory), (2 * size - 1, temporary)):
-        monkeypatch.setattr(module.shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        frees = {memory: free, temporary: 2 * size}
+        monkeypatch.setattr(module.shutil, "disk_usage", lambda at, frees=frees: SimpleNamespace(free=frees[at]))
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             handover = Handover.open(None, MAKER, weights[0], adapter=False, weights=weights[1])
         assert handover.root.parent == place
         assert [str(each.message)[-15:] for each in warned] == (["which is slower"] if place == temporary else [])
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_weights_that_no_place_has_room_for_are_refused_at_the_start(named, tmp_path, weights, monkeypatch):
+    monkeypatch.setattr(module, "MEMORY", tmp_path / "not there")
+    monkeypatch.setattr(module.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda place: SimpleNamespace(free=1000))
+    where = str(tmp_path) if named else None
+    with pytest.raises(ConfigError, match=r"weights .* take \d.*, and .* has 1\.0 kB free; make room there, or name"):
+        module.claim(where, 5000)
+    assert not list(tmp_path.iterdir())
 
 
 def test_it_goes_with_its_owner(tmp_path, weights):

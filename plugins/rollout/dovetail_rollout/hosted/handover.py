@@ -107,11 +107,16 @@ def claim(where: str | None, size: int = 0) -> tuple[Path, IO[bytes]]:
         The folder, and its lock, which is held as long as the folder is in use.
 
     Raises:
-        ConfigError: if that is not possible.
+        ConfigError: if that is not possible, or there is not enough room.
     """
     place = Path(where).expanduser() if where else _default_place(size)
     try:
         _remove_abandoned(place)
+        if (free := shutil.disk_usage(place).free) < size:
+            raise ConfigError(
+                f"handover = {where!r}: weights that are handed over to the engine take {in_bytes(size)}, and {place}"
+                f" has {in_bytes(free)} free; make room there, or name a folder with more"
+            )
         root = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
         return root, _locked(root / LOCK)
     except OSError as error:
