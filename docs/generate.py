@@ -29,7 +29,9 @@ STATUSES = """\
 Exit statuses: 0, done; 1, failed, with one line that begins with `error: `; 2, the command line cannot be read; 128 +
 N, stopped by signal N, that is 130 by Ctrl-C (SIGINT), 143 by SIGTERM and 129 by SIGHUP. A run that is stopped by any
 of the three saves its state first, and the same command goes on from there; only a second Ctrl-C stops the saving
-too. What `nohup` has set stays. Commands with further statuses say so below."""
+too. What `nohup` has set stays. Where nobody reads the output any more, as after `| head`, or a disk has no room for
+it, a command still does all of its work (SIGPIPE is ignored); the lost output on a full disk is status 1. Commands
+with further statuses say so below."""
 WITH_TABLES = ("glossary.md", "step.md", "what_a_plugin_can_do.md")
 
 
