@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import platform
 from types import SimpleNamespace
 
 import pytest
 
 from dovetail.config import load
 from dovetail.errors import RunError
-from dovetail.run.folder import branch_folder, open_folder
+from dovetail.run.folder import branch_folder, follow_folder, open_folder
 from dovetail.run.journal import MESSAGES
 
 
@@ -52,6 +53,18 @@ def test_what_cannot_be_sampled_again_is_kept_unless_the_config_says_otherwise(i
     folder = open_folder(tmp_path / "r", mine)
     folder.close()
     assert folder.journal.keeps_messages == (tmp_path / "r" / MESSAGES).exists() == kept
+
+
+def test_another_process_of_the_run_must_see_its_folder(tmp_path):
+    open_folder(tmp_path / "shared", config(tmp_path)).close()
+    follow_folder(tmp_path / "shared", config(tmp_path)).close()
+    with pytest.raises(RunError) as error:
+        follow_folder(tmp_path / "local", config(tmp_path))
+    assert str(error.value) == (
+        f"run folder '{tmp_path}/local', which process 0 has opened, is not there on {platform.node()}:"
+        " --folder must be on a disk that all hosts share"
+    )
+    assert not (tmp_path / "local").exists()
 
 
 def test_a_run_goes_on_from_a_copy_of_another(tmp_path):
