@@ -6,8 +6,9 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -25,12 +26,18 @@ def free_port() -> int:
         return tried.getsockname()[1]
 
 
-def start(folder: Path, arguments: Sequence[str], overrides: Sequence[str], devices: int = 1) -> subprocess.Popen[str]:
-    """Start `dovetail train` with these overrides alone."""
+def start(
+    folder: Path,
+    arguments: Sequence[str],
+    overrides: Sequence[str],
+    devices: int = 1,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> subprocess.Popen[str]:
+    """Start `dovetail train` with these overrides alone, and these variables in its environment beside our own."""
     config = folder.parent / "empty.gin"
     config.touch()
     sets = [part for override in overrides for part in ("--set", override)]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)}
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)} | variables
     return subprocess.Popen(
         [sys.executable, "-m", "dovetail", "train", str(config), "--folder", str(folder), *arguments, *sets],
         env=environment,

@@ -6,7 +6,7 @@ import signal
 import time
 
 import pytest
-from tests.core.train.several import PATIENCE_SECONDS, assert_same_state, ended, start, start_several
+from tests.core.train.several import PATIENCE_SECONDS, assert_same_state, ended, free_port, start, start_several
 from tests.core.train.tiny import TINY
 from tests.rollout.fake_vllm import FakeVllm
 from tests.rollout.hosted_case import Drawer
@@ -37,6 +37,23 @@ def test_two_processes_train_what_one_does(tmp_path):
     assert [status for status, _ in found] == [0, 0], found
     (one,), (two,) = records(tmp_path / "one"), records(tmp_path / "two")
     assert trained(two) == pytest.approx(trained(one), rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_the_tasks_of_a_slurm_step_find_each_other(tmp_path):
+    step = {
+        "SLURM_JOB_ID": "4711",
+        "SLURM_STEP_NODELIST": "localhost",
+        "SLURM_STEP_NUM_NODES": "1",
+        "SLURM_NTASKS": "2",
+        "JAX_COORDINATOR_PORT": str(free_port()),
+    }
+    tasks = [{"SLURM_PROCID": index, "SLURM_LOCALID": index} for index in ("0", "1")]
+    sets, auto = (*TINY, *LEAST, "mesh.fsdp=2"), ("--coordinator", "auto")
+    found = ended([start(tmp_path / "run", auto, sets, variables=step | task) for task in tasks])
+    assert [status for status, _ in found] == [0, 0], found
+    (record,) = records(tmp_path / "run")
+    assert record["step"] == 1
 
 
 @pytest.mark.slow
