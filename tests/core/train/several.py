@@ -37,7 +37,7 @@ def start(
     config = folder.parent / "empty.gin"
     config.touch()
     sets = [part for override in overrides for part in ("--set", override)]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices)} | variables
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices), **variables}
     return subprocess.Popen(
         [sys.executable, "-m", "dovetail", "train", str(config), "--folder", str(folder), *arguments, *sets],
         env=environment,

@@ -1,5 +1,6 @@
 """What keeps processes from becoming one run is one line."""
 
+import json
 import socket
 import threading
 import time
@@ -10,9 +11,10 @@ from tests.core.train.several import ended, free_port, start_several
 from tests.core.train.tiny import TINY
 
 from dovetail.cli import main, parse
+from dovetail.config import load
 from dovetail.errors import RunError
 from dovetail_executor.hosts import join
-from dovetail_executor.hosts.command import meeting
+from dovetail_executor.hosts.command import identity, meeting
 from dovetail_executor.hosts.join import Meeting, joined
 
 
@@ -95,6 +97,7 @@ class Coordinator:
     def key_value_set(self, key, value):
         if key in self.keys:
             raise jax.errors.JaxRuntimeError(f"ALREADY_EXISTS: {key}")
+        self.keys[key] = value
 
     def key_value_increment(self, key, by):
         self.keys[key] += by
@@ -122,6 +125,36 @@ def of_two(monkeypatch):
     monkeypatch.setattr("atexit.register", at_exit.append)
     coordinator.at_exit = at_exit
     return coordinator
+
+
+@pytest.mark.parametrize(
+    ("function", "first", "other", "said"),
+    [
+        ("run.folder.plugins", {"dovetail": "0.1.0"}, {"dovetail": "9.9"}, "versions: dovetail is 9.9, and 0.1.0"),
+        ("run.folder.plugins", {"acme": "1.1"}, {}, "versions: acme is absent, and 1.1"),
+        ("run.folder.libraries", {"jax": "0.10.0"}, {"jax": "0.9.2"}, "versions: jax is 0.9.2, and 0.10.0"),
+        (
+            "run.code.codes",
+            {"loss grpo": "beef"},
+            {"loss grpo": "f00d"},
+            "code of components: loss grpo is f00d, and beef",
+        ),
+    ],
+)
+def test_a_process_with_another_version_or_other_code_is_refused(
+    monkeypatch, tmp_path, of_two, no_helper, function, first, other, said
+):
+    config, found = load(None, []), []
+    for value in (first, other):
+        monkeypatch.setattr(f"dovetail.{function}", lambda *_, value=value: value)
+        found.append(identity(tmp_path, config))
+    of_two.keys[f"{join.HELLO}/1"] = json.dumps({"host": "beta (process id 7)", **found[1]})
+    monkeypatch.setattr(join, "wait_for", of_two.keys.__getitem__)
+    with pytest.raises(RunError) as error:
+        join._compare(found[0])  # pyright: ignore[reportPrivateUsage]
+    begin, _, differs = str(error.value).partition(": ")
+    assert begin.startswith("process 1 on beta (process id 7) is about to do something else than process 0 on ")
+    assert differs == f"{said} in process 0"
 
 
 def test_a_process_ends_with_another_one(of_two, capfd):

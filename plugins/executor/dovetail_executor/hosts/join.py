@@ -218,7 +218,9 @@ def _difference(name: str, first: Any, other: Any) -> str:
     if not isinstance(first, dict):
         return f"{name} is {other!r}, and {first!r} in process 0"
     keys = sorted(key for key in first.keys() | other.keys() if first.get(key) != other.get(key))
-    shown = ", ".join(f"{key} is {other.get(key)}, and {first.get(key)} in process 0" for key in keys[:SHOWN])
+    shown = ", ".join(
+        f"{key} is {other.get(key, 'absent')}, and {first.get(key, 'absent')} in process 0" for key in keys[:SHOWN]
+    )
     return f"{name}: {shown}" + (f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else "")
 
 
