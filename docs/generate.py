@@ -2,8 +2,8 @@
 
 `docs/components/KIND.md` comes from the docstrings of the built-in components, `docs/settings.md` from those of the
 sections, `docs/cli.md` from the command line,
-`docs/step.svg` and the tables between `<!-- NAME -->` and `<!-- end -->` from the engine's stages, kinds and fields, and
-`docs/smollm2_arithmetic.svg` from a table of `docs/smollm2.md`.
+`docs/step.svg` and the tables between `<!-- NAME -->` and `<!-- end -->` from the engine's stages, kinds and fields,
+and `docs/smollm2_arithmetic.svg` from a table of `docs/smollm2.md`.
 """
 
 from __future__ import annotations
