@@ -72,9 +72,10 @@ class Block(nnx.Module):
 class Transformer(nnx.Module):
     """The decoder that a `Spec` describes; `dovetail.protocols.LanguageModel` documents its methods.
 
-    Activations are 2-D, one row per token, and layers are unrolled: on CPUs this is about twice as fast as
-    [seq, token, width] and a scan. Every array is a plain `nnx.Param`, so `nnx.split` gives a state that can be jitted,
-    donated, sharded and checkpointed, and models of the same spec have equal graph definitions and share executables.
+    Activations are 2-D, one row per token, and layers are unrolled: on CPUs this is faster than [seq, token, width] and
+    a scan (`benchmarks/choices.py`; not measured on an accelerator). Every array is a plain `nnx.Param`, so `nnx.split`
+    gives a state that can be jitted, donated, sharded and checkpointed, and models of the same spec have equal graph
+    definitions and share executables.
     """
 
     def __init__(self, spec: Spec, *, rngs: nnx.Rngs) -> None:

@@ -78,7 +78,7 @@ def test_cuts(cut, support):
 def test_many_candidates_are_cut_in_place_and_few_gathered(monkeypatch):
     weights = np.random.default_rng(0).integers(0, 9, 40).astype(np.float32)  # with ties
     gathered = sweep(np.log(weights + 0.5), top_k=7, top_p=0.9, over_support=True)
-    monkeypatch.setattr(sampling, "SORTED", 6)
+    monkeypatch.setattr(sampling, "GATHERED", 6)
     sample.clear_cache()
     in_place = sweep(np.log(weights + 0.5), top_k=7, top_p=0.9, over_support=True)
     sample.clear_cache()

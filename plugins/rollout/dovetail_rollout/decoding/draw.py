@@ -15,7 +15,7 @@ def draw(weights: Float[Array, "row token"], uniform: Float[Array, "row 2"]) -> 
         token:  the least i of it with w₀ + … + wᵢ > u₂ · s_b
 
     Devroye 1986, "Non-Uniform Random Variate Generation", section III.2. A row costs one pass over the vocabulary, on
-    CPUs about fifteen times less than Gumbel noise on every token.
+    CPUs nine times less than Gumbel noise on every token (`benchmarks/choices.py`; not measured on an accelerator).
 
     One number would do. There are two because a completion must not depend on the shape of the batch it is drawn in,
     and that shape changes the last bits of the weights. With one number and many similar weights, those bits often
