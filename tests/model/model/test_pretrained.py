@@ -349,6 +349,36 @@ def test_an_unsupported_architecture_is_refused_with_those_there_are():
     )
 
 
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "qwen2_5_vl", "hidden_size": 8, "vision_config": {}}, "'qwen2_5_vl' is not supported. "),
+        (
+            {"model_type": "qwen2_5_vl", "text_config": {"model_type": "qwen2_5_vl_text"}, "vision_config": {}},
+            "'qwen2_5_vl' ('qwen2_5_vl_text') is not supported. ",
+        ),
+        (
+            {"model_type": "llama4", "text_config": {"model_type": "llama4_text"}, "vision_config": {}},
+            "'llama4' ('llama4_text') is not supported. ",
+        ),
+        (
+            {"model_type": "mistral3", "text_config": {"model_type": "mistral"}, "vision_config": {}},
+            "'mistral3' ('mistral') is not supported inside it; a folder of this tower alone, with model_type ="
+            " 'mistral', is. ",
+        ),
+    ],
+)
+def test_a_model_of_several_parts_is_refused_by_its_text_tower(config, message):
+    with pytest.raises(ConfigError) as error:
+        spec_of(**config)
+    name = config["model_type"]
+    assert str(error.value) == (
+        f"config.json: the text tower of model_type = {message}"
+        f"Supported: {', '.join(dovetail.names('architecture'))};"
+        f' a plugin adds one with register("architecture", {name!r}, "package.module:function")'
+    )
+
+
 def test_a_plugin_adds_an_architecture(tmp_path):
     def my_llama(config):
         names = {ours: theirs.replace("model.layers", "transformer.h") for ours, theirs in common(config).names.items()}
