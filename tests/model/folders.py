@@ -15,6 +15,7 @@ from dovetail_model.huggingface.safetensors import open_folder, write_folder
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "models"
 ARCHITECTURES = (
     "gemma2",
+    "gemma3",
     "gemma3_text",
     "granite",
     "llama",

@@ -12,7 +12,7 @@ def dovetail_components(register: Callable[..., None]) -> None:
     """Register the components of this package."""
     register("model", "decoder", "dovetail_model.model.decoder:Decoder")
     register("model", "pretrained", "dovetail_model.model.pretrained:Pretrained")
-    for name in ("gemma2", "gemma3_text", "granite", "llama", "mistral", "olmo2", "phi3", "smollm3"):
+    for name in ("gemma2", "gemma3", "gemma3_text", "granite", "llama", "mistral", "olmo2", "phi3", "smollm3"):
         register("architecture", name, f"dovetail_model.architecture.{name}:{name}")
     for name in ("qwen2", "qwen3", "qwen3_moe"):
         register("architecture", name, f"dovetail_model.architecture.{name}:{name}")

@@ -8,6 +8,7 @@ from typing import Literal
 import attrs
 
 from dovetail_model.huggingface.names import LLAMA
+from dovetail_model.huggingface.tower import Tower
 from dovetail_model.layers.glu import Activation
 from dovetail_model.layers.mixture import Sparsity
 from dovetail_model.layers.rope import Rope
@@ -67,6 +68,7 @@ class Spec:
         param_dtype: the type of the weights.
         names: our module names -> those of a Hugging Face folder; see `dovetail_model.huggingface.names`.
         fused: the name of a matrix that a folder stores fused -> the names of its parts as in `names`, in row order.
+        tower: where the model's folder stores it within a larger model; None if the folder has nothing else.
         remat: what the backward pass recomputes in each block: nothing ('none'), everything except matrix products
             ('dots'), everything except products of weights and activations ('dots_no_batch'), or everything ('full').
             With 'auto' the memory plan of a run decides; without a plan nothing is recomputed.
@@ -102,6 +104,7 @@ class Spec:
     logit_scale: float = 1.0
     names: Mapping[str, str] = attrs.field(default=LLAMA, hash=False)
     fused: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict, hash=False)
+    tower: Tower | None = attrs.field(default=None, hash=False)
     init_std: float = 0.02
     out_std: float | None = None
     dtype: DType = "float32"

@@ -31,7 +31,7 @@ def adapted(model, **settings):
 
 
 @pytest.mark.parametrize("param_dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", [name for name in ARCHITECTURES if name != "gemma3"])
 def test_what_is_written_is_what_was_read(architecture, param_dtype, tmp_path):
     source = FIXTURES / architecture
     save_pretrained(tmp_path, load(source, param_dtype=param_dtype), source=Folder(source))

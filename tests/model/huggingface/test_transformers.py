@@ -1,5 +1,7 @@
 """What we write, `transformers` and `peft` load, and compute with it what we do. Skipped where they are not installed."""
 
+import json
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -43,8 +45,34 @@ def test_a_merged_model(architecture, tmp_path):
 
 
 @pytest.mark.parametrize("modules", [".*", r".*\.1\..*(q|down)_proj"])
-@pytest.mark.parametrize("architecture", ["qwen2", "gemma2"])
+@pytest.mark.parametrize("architecture", ["qwen2", "gemma2", "gemma3"])
 def test_an_adapter(architecture, modules, tmp_path):
     model = adapted(load(FIXTURES / architecture), modules=modules)
     save_adapter(tmp_path, model, base=str(FIXTURES / architecture))
     np.testing.assert_allclose(ours(model), theirs(FIXTURES / architecture, tmp_path), atol=1e-4)
+
+
+PUBLISHED = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "model_type": "gemma3_text",
+    "num_hidden_layers": 7,
+    "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+    "sliding_window": 4,
+}
+"""As much as the `text_config` of the published Gemma 3 4B says, with other sizes."""
+
+
+def test_what_a_published_gemma_3_leaves_out(tmp_path):
+    file = tmp_path / "whole" / "config.json"
+    values = json.loads((FIXTURES / "gemma3" / "config.json").read_text()) | {"text_config": PUBLISHED}
+    config = transformers.AutoConfig.for_model(**values)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(file.parent)
+    file.write_text(json.dumps(values))
+    model = load(file.parent)
+    assert model.spec.vocab_size == 262_208
+    np.testing.assert_allclose(ours(model), theirs(file.parent), atol=1e-5)
+    save_pretrained(tmp_path / "out", model, source=Folder(file.parent))
+    alone = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert type(alone).__name__ == "Gemma3ForCausalLM"
+    np.testing.assert_allclose(theirs(tmp_path / "out"), theirs(file.parent), atol=1e-5)

@@ -75,6 +75,43 @@ GEMMA3_1B = {
     "sliding_window_pattern": 6,
     "vocab_size": 262144,
 }
+GEMMA3_4B = {
+    "model_type": "gemma3",
+    "architectures": ["Gemma3ForConditionalGeneration"],
+    "eos_token_id": [1, 106],
+    "image_token_index": 262144,
+    "text_config": {
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "model_type": "gemma3_text",
+        "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    },
+    "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 1152, "num_hidden_layers": 27},
+}
+GEMMA3_12B = GEMMA3_4B | {
+    "text_config": GEMMA3_4B["text_config"]
+    | {
+        "hidden_size": 3840,
+        "intermediate_size": 15360,
+        "num_attention_heads": 16,
+        "num_hidden_layers": 48,
+        "num_key_value_heads": 8,
+    }
+}
+GEMMA3_27B = GEMMA3_4B | {
+    "text_config": GEMMA3_4B["text_config"]
+    | {
+        "head_dim": 128,
+        "hidden_size": 5376,
+        "intermediate_size": 21504,
+        "num_attention_heads": 32,
+        "num_hidden_layers": 62,
+        "num_key_value_heads": 16,
+        "query_pre_attn_scalar": 168,
+    }
+}
 LLAMA32_1B = {
     "model_type": "llama",
     "attention_bias": False,
@@ -209,6 +246,9 @@ PHI4_MINI = {
     [
         (GEMMA2_2B, 2_614_341_888),
         (GEMMA3_1B, 999_885_952),
+        (GEMMA3_4B, 3_880_263_168),
+        (GEMMA3_12B, 11_766_034_176),
+        (GEMMA3_27B, 27_009_346_304),
         (LLAMA32_1B, 1_235_814_400),
         (MISTRAL_7B, 7_241_732_096),
         (QWEN25_05B, 494_032_768),
@@ -229,6 +269,9 @@ def test_published_models_have_as_many_parameters_as_published(config, parameter
 def test_layers_of_published_models():
     near, far = Layer(Rope(theta=10_000.0), 512), Layer(Rope(theta=1_000_000.0))
     assert spec_of(**GEMMA3_1B).layers == ((near,) * 5 + (far,)) * 4 + (near, near)
+    near, far = Layer(Rope(theta=10_000.0), 1024), Layer(Rope(theta=1_000_000.0, factor=8.0))
+    assert spec_of(**GEMMA3_4B).layers == ((near,) * 5 + (far,)) * 5 + (near,) * 4
+    assert spec_of(**GEMMA3_27B).query_scale == 168**-0.5
     sliding, full = Layer(Rope(theta=10_000.0), 4096), Layer(Rope(theta=10_000.0))
     assert spec_of(**GEMMA2_2B).layers == (sliding, full) * 13
     assert spec_of(**MISTRAL_7B).layers == (sliding,) * 32
@@ -303,6 +346,36 @@ def test_an_unsupported_architecture_is_refused_with_those_there_are():
         "config.json: model_type = 'qwen4' is not supported. Did you mean 'qwen3'?"
         f" Supported: {', '.join(dovetail.names('architecture'))};"
         ' a plugin adds one with register("architecture", \'qwen4\', "package.module:function")'
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "qwen2_5_vl", "hidden_size": 8, "vision_config": {}}, "'qwen2_5_vl' is not supported. "),
+        (
+            {"model_type": "qwen2_5_vl", "text_config": {"model_type": "qwen2_5_vl_text"}, "vision_config": {}},
+            "'qwen2_5_vl' ('qwen2_5_vl_text') is not supported. ",
+        ),
+        (
+            {"model_type": "llama4", "text_config": {"model_type": "llama4_text"}, "vision_config": {}},
+            "'llama4' ('llama4_text') is not supported. ",
+        ),
+        (
+            {"model_type": "mistral3", "text_config": {"model_type": "mistral"}, "vision_config": {}},
+            "'mistral3' ('mistral') is not supported inside it; a folder of this tower alone, with model_type ="
+            " 'mistral', is. ",
+        ),
+    ],
+)
+def test_a_model_of_several_parts_is_refused_by_its_text_tower(config, message):
+    with pytest.raises(ConfigError) as error:
+        spec_of(**config)
+    name = config["model_type"]
+    assert str(error.value) == (
+        f"config.json: the text tower of model_type = {message}"
+        f"Supported: {', '.join(dovetail.names('architecture'))};"
+        f' a plugin adds one with register("architecture", {name!r}, "package.module:function")'
     )
 
 

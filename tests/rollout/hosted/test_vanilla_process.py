@@ -18,6 +18,7 @@ import pytest
 from flax import nnx
 from tests.core.train.tiny import TINY as SETS
 from tests.devices import EIGHT
+from tests.model.folders import FIXTURES
 from tests.rollout.hosted.test_fleet import LINUX, batch, pid_of, synced, until
 
 import dovetail
@@ -59,6 +60,14 @@ def test_a_server_draws_parts_of_groups_as_whole_ones(tmp_path):
         np.testing.assert_allclose(answer["logps"], expected.logps[row][expected.mask[row]], atol=1e-5)
     served.load({"folder": str(handover.write(each.other, 1))})
     assert served.complete({**body, "requests": asked[1:7]}) != drawn
+
+
+@pytest.mark.slow
+def test_a_server_opens_a_folder_whose_config_has_its_sizes_in_a_part():
+    served = Engine(str(FIXTURES / "gemma3"), {})
+    body = {"sampling": attrs.asdict(RANDOM), "eos_ids": []}
+    (drawn,) = served.complete({**body, "requests": [{"prompt": [3, 4], "key": [0, 1]}]})
+    assert drawn["tokens"]
 
 
 def test_servers_of_somebody_else_are_refused():

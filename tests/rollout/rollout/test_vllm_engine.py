@@ -41,6 +41,24 @@ pytestmark = [
 ]
 SMALL = ("--max-model-len", "256", "--enforce-eager")
 QWEN2 = qwen2(width=64, head_dim=32)
+GEMMA3 = {
+    "model_type": "gemma3",
+    "torch_dtype": "float32",
+    "text_config": {
+        "vocab_size": Numbers().vocab_size,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 7,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 32,
+        "query_pre_attn_scalar": 20,
+        "sliding_window": 8,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "initializer_range": 0.2,
+    },
+    "vision_config": {},
+}
 ALL_BUT_CLOSE = [check for check in CHECKS if check is not check_close]
 
 
@@ -177,6 +195,16 @@ def check_adapter(folder, **params):
     with closing(each.open()) as engine:
         check_reported_logps(each.sharing(engine))
         check_sync(each.sharing(engine))
+
+
+def test_the_text_tower_of_gemma_3(tmp_path):
+    each = case("vllm", tmp_path, GEMMA3, flags=SMALL)
+    with closing(each.open()) as engine:
+        check_reported_logps(each.sharing(engine))
+        check_sync(each.sharing(engine))
+        prompt = np.random.default_rng(0).integers(2, 13, (1, 100))
+        engine.sync(each.weights, 2)
+        assert off_by(each, engine, each.weights, prompt) < 1e-4
 
 
 def test_an_adapter_alone(tmp_path):

@@ -32,10 +32,11 @@ _MISSING: Any = object()
 
 @attrs.frozen
 class HuggingFaceConfig:
-    """The values of a `config.json`; errors name the file. A null counts as absent."""
+    """The values of a `config.json`, or of an object `within` it; errors name both. A null counts as absent."""
 
     file: Path
     values: Mapping[str, Any]
+    within: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> HuggingFaceConfig:
@@ -97,6 +98,10 @@ class HuggingFaceConfig:
             raise self.refuse(f"{name} = {value}; it must be at most 1e30")
         return value
 
+    def part(self, name: str, defaults: Mapping[str, Any]) -> HuggingFaceConfig:
+        """Return an object in the file, such as `text_config`, with defaults for the keys that it leaves out."""
+        return attrs.evolve(self, values={**defaults, **self.get(name, dict)}, within=f"{self.within}{name}: ")
+
     def optional(self, name: str, kind: type[T]) -> T | None:
         """Return a value, or None."""
         return self.get(name, kind) if self.has(name) else None
@@ -118,7 +123,7 @@ class HuggingFaceConfig:
 
     def refuse(self, what: str) -> ConfigError:
         """Return the error that says what is wrong with the file."""
-        return ConfigError(f"{self.file}: {what}")
+        return ConfigError(f"{self.file}: {self.within}{what}")
 
 
 def common(config: HuggingFaceConfig, *, tied: bool = False) -> Spec:
@@ -196,7 +201,7 @@ def rope(config: HuggingFaceConfig, kind: str = FULL, *, default_theta: float = 
     given = {MAXIMUM: outside[MAXIMUM], "rope_theta": config.get("rope_theta", float, default_theta)}
     if config.has("rope_parameters"):
         parameters = config.get("rope_parameters", dict)
-        given |= HuggingFaceConfig(config.file, parameters).get(kind, dict, parameters)
+        given |= attrs.evolve(config, values=parameters).get(kind, dict, parameters)
     else:
         given |= config.get("rope_scaling", dict, {})
     given[ORIGINAL] = outside[ORIGINAL] or given.get(ORIGINAL) or outside[MAXIMUM]
@@ -204,7 +209,7 @@ def rope(config: HuggingFaceConfig, kind: str = FULL, *, default_theta: float = 
 
 
 def _rope(config: HuggingFaceConfig, parameters: Mapping[str, Any]) -> Rope:
-    given = HuggingFaceConfig(config.file, parameters)
+    given = attrs.evolve(config, values=parameters)
     kind = given.get("rope_type", str, given.get("type", str, "default"))
     reader = config.one_of("rope_type", kind, _ROPES)
     if given.get("partial_rotary_factor", float, 1.0) != 1 or config.get("partial_rotary_factor", float, 1.0) != 1:

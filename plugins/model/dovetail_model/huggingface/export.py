@@ -25,6 +25,7 @@ from dovetail_model.huggingface.lookup import read_spec
 from dovetail_model.huggingface.names import swapped, tensor_name
 from dovetail_model.huggingface.safetensors import write_file, write_folder
 from dovetail_model.huggingface.spellings import with_old_spellings
+from dovetail_model.huggingface.tower import moved
 from dovetail_model.layers.linear import Matrix, Stack
 from dovetail_model.layers.low_rank import LowRank
 from dovetail_model.source.source import Source
@@ -34,6 +35,9 @@ from dovetail_model.transformer import Transformer, decoder_of
 SHARD_BYTES: Final = 5_000_000_000
 LOSS: Final = 0.05
 """The greatest share of an adapter's change that may be lost in merging without a warning."""
+
+_FREE: Final = ("dtype", "param_dtype", "remat", "attention", "init_std", "out_std", "tower")
+"""What of a spec the `config.json` that is written need not say, or says otherwise."""
 
 
 @attrs.frozen
@@ -178,7 +182,10 @@ def save_adapter(folder: Path, model: nnx.Module, *, base: str) -> list[Path]:
         )
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "adapter_model.safetensors"
-    stored = {f"base_model.model.{name}.{key}": value for name, c in changes.items() for key, value in _peft(c).items()}
+    there = partial(moved, layout=spec.tower.layouts[0] if spec.tower else {})
+    stored = {
+        f"base_model.model.{there(name)}.{key}": value for name, c in changes.items() for key, value in _peft(c).items()
+    }
     write_file(file, stored)
     first = next(iter(changes.values()))
     rank = first.a.shape[1]
@@ -192,7 +199,8 @@ def save_adapter(folder: Path, model: nnx.Module, *, base: str) -> list[Path]:
         "bias": "none",
         "fan_in_fan_out": False,
         "inference_mode": True,
-        "target_modules": _targets(set(changes), set(linears(model))),
+        # beside an image encoder, whose modules have the same last parts, only full names are unique
+        "target_modules": sorted(map(there, changes)) if spec.tower else _targets(set(changes), set(linears(model))),
     }
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return [file]
@@ -218,14 +226,16 @@ def _config(source: Source | None, spec: Spec, dtype: DType) -> dict[str, Any]:
         ConfigError: if it describes another model.
     """
     config = HuggingFaceConfig(Path(CONFIG), _llama(spec)) if source is None else source.config()
-    free = {name: getattr(spec, name) for name in ("dtype", "param_dtype", "remat", "attention", "init_std", "out_std")}
-    described = attrs.evolve(read_spec(config), **free)
+    free = {name: getattr(spec, name) for name in _FREE}
+    read = read_spec(config)
+    described = attrs.evolve(read, **free)
     differing = [f.name for f in attrs.fields(Spec) if getattr(described, f.name) != getattr(spec, f.name)]
     if differing and source is None:
         raise ConfigError(f"the model is not a Llama ({', '.join(differing)}); name the folder it comes from")
     if differing:
         raise ConfigError(f"{config.file}: does not describe the model to write ({', '.join(differing)})")
-    values = {name: value for name, value in config.values.items() if name != "torch_dtype"}
+    written = config.values if read.tower is None else read.tower.config
+    values = {name: value for name, value in written.items() if name != "torch_dtype"}
     return with_old_spellings({**values, "dtype": dtype})
 
 

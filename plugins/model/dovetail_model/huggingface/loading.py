@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import Any
 
+import attrs
 import jax
 import numpy as np
 from flax import nnx
@@ -16,6 +18,7 @@ from dovetail_model.huggingface.experts import stacked
 from dovetail_model.huggingface.fused import taken_apart
 from dovetail_model.huggingface.names import is_transposed, swapped, tensor_name
 from dovetail_model.huggingface.safetensors import Readable
+from dovetail_model.huggingface.tower import moved
 from dovetail_model.source.source import Source
 from dovetail_model.spec import Spec
 from dovetail_model.transformer import Transformer, abstract
@@ -40,6 +43,7 @@ def load(spec: Spec, source: Source, place: Place | None, *, besides: Collection
     found = {name: tensor for name, tensor in source.tensors().items() if name not in besides}
     graphdef, state = nnx.split(abstract(spec))
     parameters = dict(nnx.to_flat_state(state))
+    spec, found = _as_stored(spec, found)
     names = {path: tensor_name(spec.names, path) for path in parameters}
     shapes = {names[path]: _stored_shape(path, leaf) for path, leaf in parameters.items()}
     found = stacked(taken_apart(found, spec, shapes), shapes)
@@ -49,6 +53,17 @@ def load(spec: Spec, source: Source, place: Place | None, *, besides: Collection
         leaf = parameters[path]
         parameters[path] = leaf.replace(_read(found[names[path]], is_transposed(path), leaf, place))
     return nnx.merge(graphdef, nnx.from_flat_state(parameters))
+
+
+def _as_stored(spec: Spec, found: dict[str, Readable]) -> tuple[Spec, dict[str, Readable]]:
+    """Return the spec with the names that this folder has, and the tensors that may be meant for it."""
+    if spec.tower is None:
+        return spec, found
+    rename = partial(moved, layout=spec.tower.layout(found))
+    names = {ours: rename(theirs) for ours, theirs in spec.names.items()}
+    fused = {rename(whole): tuple(map(rename, parts)) for whole, parts in spec.fused.items()}
+    mine = {name: tensor for name, tensor in found.items() if not name.startswith(spec.tower.others)}
+    return attrs.evolve(spec, names=names, fused=fused), mine
 
 
 def _stored_shape(path: Any, leaf: Any) -> tuple[int, ...]:

@@ -34,6 +34,15 @@ GEMMA: Mapping[str, str] = {
 }
 """Gemma 2 and 3 have norms before and after, OLMo 2 only after; `post_attention_layernorm` changes its meaning."""
 
+GEMMA3_LAYOUTS: tuple[Mapping[str, str], ...] = (
+    {"model.": "model.language_model."},
+    {"model.": "language_model.model.", "lm_head.": "language_model.lm_head."},
+)
+"""Gemma 3's text tower beside an image encoder: as the modules of `transformers`, and as in folders; see `Tower`."""
+
+GEMMA3_OTHERS = ("vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.")
+"""What the names of the image encoder's tensors begin with."""
+
 PHI3_FUSED: Mapping[str, tuple[str, ...]] = {
     "model.layers.{}.self_attn.qkv_proj": tuple(f"model.layers.{{}}.self_attn.{name}_proj" for name in "qkv"),
     "model.layers.{}.mlp.gate_up_proj": tuple(f"model.layers.{{}}.mlp.{name}_proj" for name in ("gate", "up")),

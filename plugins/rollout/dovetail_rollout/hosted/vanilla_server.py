@@ -17,6 +17,7 @@ import attrs
 import jax
 import numpy as np
 
+import dovetail
 from dovetail.config.settings import Sampling
 from dovetail_rollout.hosted.vanilla_process import TOKEN
 from dovetail_rollout.rollout.vanilla import Vanilla
@@ -44,8 +45,8 @@ class Engine:
         self._open(folder)
 
     def _open(self, folder: str) -> None:
-        vocab_size = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))["vocab_size"]
-        tokenizer: Any = Ids(vocab_size)
+        maker: Any = dovetail.get("model", "pretrained").bind(path=folder)
+        tokenizer: Any = Ids(maker.abstract(None).vocab_size)
         self._engine: Any = self._vanilla.open_folder(Path(folder), tokenizer)
 
     def load(self, body: dict[str, Any]) -> None:

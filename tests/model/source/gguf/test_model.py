@@ -1,5 +1,7 @@
 """A model in a GGUF file is the model in the folder that it was made from."""
 
+import json
+
 import attrs
 import jax
 import numpy as np
@@ -75,6 +77,34 @@ def test_positions_may_be_stretched_by_a_factor(tmp_path):
         Pretrained(
             path=str(write_fixture(tmp_path / "g.gguf", "qwen2", **scaling | {"rope.scaling.type": "yarn"}))
         ).spec()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "config"),
+    [
+        ({}, {}),
+        ({"rope.freq_base_swa": 500.0}, {"rope_local_base_freq": 500.0}),
+        ({"final_logit_softcapping": 30.0}, {"final_logit_softcapping": 30.0}),
+        (
+            {"block_count": 62, "attention.head_count": 2, "attention.head_count_kv": 1},
+            {
+                "num_hidden_layers": 62,
+                "num_attention_heads": 2,
+                "num_key_value_heads": 1,
+                "query_pre_attn_scalar": 8,
+            },
+        ),
+    ],
+)
+def test_a_file_of_a_larger_gemma_3_describes_the_text_tower_of_its_folder(metadata, config, tmp_path):
+    scaling = {"rope.scaling.type": "linear", "rope.scaling.factor": 8.0, "block_count": 34}
+    file = write_fixture(tmp_path / "g.gguf", "gemma3_text", **scaling | metadata)
+    plain = config_that_fits("gemma3_text")
+    sizes = {name: plain[name] for name in plain if not name.startswith(("rope", "_", "layer_types"))}
+    text = sizes | {"num_hidden_layers": 34, "rope_scaling": {"rope_type": "linear", "factor": 8.0}} | config
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "gemma3", "text_config": text}))
+    folder = attrs.evolve(Pretrained(path=str(tmp_path)).spec(), tower=None)
+    assert Pretrained(path=str(file)).spec() == folder
 
 
 def test_the_largest_gemma_scales_queries_by_its_width(tmp_path):

@@ -42,7 +42,8 @@ def describes_a_decoder(subject: Subject) -> None:
     from dovetail_model.spec import Spec
     from dovetail_model.transformer import Transformer
 
-    values = SIZES | {"model_type": subject.component.name}
+    # the larger models of which a text tower is read say the sizes of that under `text_config`
+    values = SIZES | {"model_type": subject.component.name, "text_config": SIZES}
     try:
         spec = subject.bind()(HuggingFaceConfig(Path("config.json"), values))
     except ConfigError as error:

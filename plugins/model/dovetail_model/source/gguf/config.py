@@ -90,7 +90,8 @@ def _gemma3(keys: Keys) -> Values:
         **_gemma(keys, "Gemma3ForCausalLM", largest=62),
         "model_type": "gemma3_text",
         "rope_theta": keys.get("rope.freq_base", float, 1_000_000.0),
-        "rope_local_base_freq": 10_000.0,
+        "rope_local_base_freq": keys.get("rope.freq_base_swa", float, 10_000.0),
+        "final_logit_softcapping": keys.get("final_logit_softcapping", float, None),
     }
 
 
