@@ -6,8 +6,10 @@ updates sleep too, as if they waited for a device of their own.
 
 The steps per second are compared with the bound 1 / max(T_sampler, T_trainer), where T is the mean seconds per batch
 that each program works if it runs alone (`train.staleness = 0`). Programs that share cores slow each other down, so
-`share_of_own_bound` refers to the bound with the T of the same run. Each round runs all values of staleness, one after
-another, and the figures are medians over the rounds, because the machine's other load changes.
+`share_of_own_bound` refers to the bound with the T of the same run. Overlap saves no `cpu_seconds_per_step`: where
+both programs compute all the time, a step takes at least these divided by the number of cores at any staleness. Each
+round runs all values of staleness, one after another, and the figures are medians over the rounds, because the
+machine's other load changes.
 """
 
 from __future__ import annotations
@@ -70,14 +72,16 @@ class Latency:
 
 
 class Observer:
-    """Records the time at the end of each step."""
+    """Records the time at the end of each step, and the processor time of all threads."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
+        self.cpu: list[float] = []
 
     @hookimpl
     def dovetail_step_end(self, step: int) -> None:
         self.ends.append(time.perf_counter())
+        self.cpu.append(time.process_time())
 
 
 def slow_updates(seconds: float) -> None:
@@ -102,9 +106,10 @@ def run(latency: Latency, staleness: int, steps: int, overrides: list[str]) -> d
         every = read_lines(Path(folder) / "timings.jsonl", "rl")
     lines = every[WARM_UP:]
     plugin_manager().unregister(observer)
-    ends = observer.ends[WARM_UP - 1 :]
+    ends, cpu = observer.ends[WARM_UP - 1 :], observer.cpu[WARM_UP - 1 :]
     found = {
         "steps_per_second": (len(ends) - 1) / (ends[-1] - ends[0]),
+        "cpu_seconds_per_step": (cpu[-1] - cpu[0]) / (len(cpu) - 1),
         "update": statistics.median(line["time/scoring"] + line["time/update"] for line in lines),
         "trainer": statistics.fmean(line["time/scoring"] + line["time/update"] for line in lines),
         "compiled_after_step_2": sum(line.get("compile/programs", 0.0) for line in every[2:]),
