@@ -87,16 +87,16 @@ class Handover:
         try:
             shutil.rmtree(folder, ignore_errors=True)
             self.maker.export(model, folder, adapter=self.adapter)
-            (folder / COMPUTED_IN).write_text(_computed_in(model), encoding="utf-8")
+            (folder / COMPUTED_IN).write_text(_computed_in(self.graphdef, weights), encoding="utf-8")
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise RunError(f"the weights of version {version} cannot be written to {folder}: {error}") from error
         return folder
 
-    def keep(self, folder: Path) -> None:
-        """Remove all versions except the one in this folder."""
+    def keep(self, *folders: Path) -> None:
+        """Remove all versions except those in these folders."""
         for other in self.root.glob("version-*"):
-            if other != folder:
+            if other not in folders:
                 shutil.rmtree(other, ignore_errors=True)
 
 
