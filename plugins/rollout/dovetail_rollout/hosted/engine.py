@@ -183,7 +183,7 @@ class HostedEngine:
         folder = self.handover.write(weights, version)
         self.folder, self.version = folder, version
         self._with_restarts(lambda: self.host.load(folder))
-        self.handover.keep(folder)
+        self.handover.keep(folder, *self.host.reading)
 
     def close(self) -> None:
         """End the host; a second call does nothing."""

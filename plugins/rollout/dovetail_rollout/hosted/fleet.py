@@ -82,6 +82,11 @@ class Fleet:
     outcomes: SimpleQueue[tuple[Sending, int, Outcome] | None] = attrs.field(factory=SimpleQueue, repr=False)
     condition: threading.Condition = attrs.field(factory=threading.Condition, repr=False)
 
+    @property
+    def reading(self) -> set[Path]:
+        """The folders of replicas that are starting, however many updates that takes."""
+        return {member.reads for member in list(self.members.values()) if member.reads is not None}
+
     def start(self, folder: Path) -> None:
         """Start all replicas, and wait for each.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -119,6 +119,11 @@ class Ends:
 
 class Host(Protocol):
     """Serves a model whose weights can be replaced."""
+
+    @property
+    def reading(self) -> Collection[Path]:
+        """Older folders that it still reads, which must not be removed yet."""
+        ...
 
     def start(self, folder: Path) -> None:
         """Serve the model in a folder in place of the one before.
