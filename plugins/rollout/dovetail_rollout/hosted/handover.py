@@ -140,10 +140,14 @@ def _default_place(size: int) -> Path:
     return temporary
 
 
-def _computed_in(model: Any) -> str:
+def _computed_in(graphdef: Any, weights: Weights) -> str:
     """Return the type of a model's hidden states, which is the one that it computes in."""
-    hidden, _ = jax.eval_shape(lambda: model(jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool)))
-    return str(hidden.dtype)
+
+    def hidden(weights: Weights) -> Any:
+        model: Any = nnx.merge(graphdef, *weights)
+        return model(jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))[0]
+
+    return str(jax.eval_shape(hidden, weights).dtype)
 
 
 def _locked(file: Path) -> IO[bytes]:

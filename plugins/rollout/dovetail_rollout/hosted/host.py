@@ -10,6 +10,7 @@ import attrs
 
 from dovetail.config.settings import Sampling
 from dovetail.protocols import Weights
+from dovetail_rollout.hosted.calls import Place
 
 LOOK_SECONDS: Final = 0.05
 """Between two looks for newer weights."""
@@ -27,12 +28,14 @@ class Request:
         seed: 63 bits made from the completion's key.
         key: the words of the key itself, for hosts that draw as we do.
         drawn: how many tokens at the end of the prompt are the completion's own, sampled by earlier weights.
+        place: its place in its batch; None if it has none.
     """
 
     prompt: list[int]
     seed: int
     key: tuple[int, ...] = ()
     drawn: int = 0
+    place: Place | None = None
 
 
 @attrs.frozen
@@ -161,11 +164,9 @@ class Replica(Host, Protocol):
 
     Attributes:
         calls: how many calls of `share` it takes at a time.
-        at_once: how many requests a call may have; None is any number, for hosts that batch a call themselves.
     """
 
     calls: int
-    at_once: int | None
 
     def share(
         self, requests: Sequence[Request], sampling: Sampling, ends: Ends
