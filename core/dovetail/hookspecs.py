@@ -66,8 +66,8 @@ def dovetail_warm_start(config: Any) -> Any:
 
 
 @hookspec
-def dovetail_channels(config: Any) -> Any:
-    """Run the sampler's program elsewhere (`train/channels.py`): `return Mine.open if config.mine.far else None`."""
+def dovetail_channels(config: Any, several: bool) -> Any:
+    """Run the sampler's program elsewhere, also of `several` processes: `return None if several else Mine.open`."""
 
 
 @hookspec

@@ -8,6 +8,7 @@ from threading import Event
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar
 
+import attrs
 import pytest
 from orbax.checkpoint import CheckpointManager
 from tests.core.train.cut_off import cut_off
@@ -331,6 +332,16 @@ class Alone(Vanilla):
     declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType({"batch_invariant": True})
 
 
+@attrs.frozen(kw_only=True)
+class Judging:
+    """A reward with a model."""
+
+    declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType({"placed": True})
+
+    def __call__(self, completions):
+        return [0.0] * len(completions)
+
+
 def test_in_flight_batches_take_the_newest_weights_and_evaluations_exactly_their_own():
     used = []
     drawing = SimpleNamespace(version=0, newer=object())
@@ -385,11 +396,21 @@ def test_in_flight_batches_take_the_newest_weights_and_evaluations_exactly_their
             PlanError,
             r"rollout vanilla of .* does not declare 'in_flight'.* set it to False, .* one that does: vllm",
         ),
-        (["train.staleness=1", "mesh.fsdp=2"], PlanError, "programs that span devices 0 to 1"),
+        (
+            ["train.staleness=1", "mesh.fsdp=2"],
+            PlanError,
+            r"programs that span devices 0 to 1.* place the sampler from device 2 on \(rollout/mesh.first\)",
+        ),
+        (
+            ["train.staleness=1", "mesh.fsdp=2", "rollout.vanilla.replicas=2", "train.rewards=['judging']"],
+            PlanError,
+            r"place the rewards' models from device 2 on \(reward/mesh.first\)",
+        ),
     ],
 )
 def test_what_cannot_run_ahead_is_refused_before_anything_is_loaded(overrides, error, message):
     dovetail.register("rollout", "alone", Alone)
+    dovetail.register("reward", "judging", Judging)
     with pytest.raises(error, match=message):
         load(None, [*CORRECTED, *overrides])
 
@@ -398,3 +419,14 @@ def test_the_copies_of_the_weights_are_planned_for():
     planned = [estimate(load(None, [*CORRECTED, f"train.staleness={k}"])).memory for k in (0, 1, 3)]
     trained = planned[0]["parameters"]
     assert [memory.get("weights in flight", 0) for memory in planned] == [0, 2 * trained, 4 * trained]
+
+
+def test_an_engine_elsewhere_takes_no_memory_of_accelerators(monkeypatch):
+    monkeypatch.setattr("dovetail_memory.footprint.base", lambda: 0)
+    here, elsewhere = (
+        estimate(load(None, [*CORRECTED, "train.staleness=1", *sets])).memory
+        for sets in ((), ("rollout.vanilla.replicas=2",))
+    )
+    assert here["weights in flight"] == 2 * here["parameters"]
+    assert "weights in flight" not in elsewhere
+    assert elsewhere["parameters"] == here["parameters"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding
 
@@ -17,18 +18,20 @@ from dovetail.protocols import Weights
 
 @attrs.define(kw_only=True, eq=False)
 class HandOver:
-    """Copies the policy's weights to the devices of a role, with that role's sharding.
+    """Copies the policy's weights to the devices of a role, with that role's sharding, or to host memory.
 
     The copies do not share memory with the trained parameters, which the next update reuses. Frozen parameters are
     copied only once, and shared if the devices are the same.
 
     Attributes:
         devices: the devices of the run.
+        on_host: roles that take weights from host memory, since they compute elsewhere. The devices then hold no copy.
         size: bytes that have been copied since the last call of `timings`.
         seconds: the time for copying them.
     """
 
     devices: Devices
+    on_host: tuple[str, ...] = ()
     size: int = 0
     seconds: float = 0.0
     _frozen: dict[str, tuple[Any, Any]] = attrs.field(factory=dict)
@@ -43,19 +46,24 @@ class HandOver:
         return weights if self.devices.of(role) is self.devices else self(weights, role)
 
     def trained(self, state: Any, role: str) -> Any:
-        """Return a copy of parameters on the devices of a role."""
-        began, to = time.perf_counter(), self.devices.of(role)
-        made = jax.block_until_ready(moved(state, to.place, copied))
+        """Return a copy of parameters where a role takes them from."""
+        began = time.perf_counter()
+        made = jax.block_until_ready(self._moved(state, role))
         self.seconds += time.perf_counter() - began
         self.size += sum(leaf.nbytes for leaf in jax.tree.leaves(state))
         return made
 
     def _once(self, frozen: Any, role: str) -> Any:
-        if self.devices.of(role) is self.devices:
+        if role not in self.on_host and self.devices.of(role) is self.devices:
             return frozen
         if role not in self._frozen or self._frozen[role][0] is not frozen:
-            self._frozen[role] = frozen, moved(frozen, self.devices.of(role).place, copied)
+            self._frozen[role] = frozen, self._moved(frozen, role)
         return self._frozen[role][1]
+
+    def _moved(self, state: Any, role: str) -> Any:
+        if role in self.on_host:
+            return moved(state, lambda axes, shape: None, copied_to_host)
+        return moved(state, self.devices.of(role).place, copied)
 
     def timings(self) -> dict[str, float]:
         """Return the seconds of copying since the last call, and its speed; empty if nothing was copied."""
@@ -77,6 +85,17 @@ def copied(value: jax.Array, sharding: Sharding | None) -> jax.Array:
         # between overlapping meshes JAX shares buffers despite may_alias=False, but not for equal shardings
         value = jax.device_put(value, value.sharding, may_alias=False)
     return jax.device_put(value, to)
+
+
+def copied_to_host(value: jax.Array, sharding: Sharding | None = None) -> Any:
+    """Return a copy of an array in host memory, made without a program on its devices; keys stay where they are.
+
+    So nothing is gathered on a device, and no collective waits for another program's.
+    """
+    if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return value
+    found = np.asarray(value)
+    return found if found.flags.owndata else found.copy()  # on CPUs it may be a view of memory that an update reuses
 
 
 def through_host(value: jax.Array, sharding: Sharding) -> jax.Array:

@@ -88,6 +88,14 @@ class Devices:
         return self.apart.get(role, self)
 
     @property
+    def first(self) -> Devices:
+        """The first of these devices alone."""
+        if not isinstance(self.mesh, jax.sharding.Mesh) or self.mesh.size == 1:
+            return self
+        chosen = self.mesh.devices.flatten()[:1].tolist()
+        return Devices(jax.make_mesh((1, 1), AXES, KINDS, devices=chosen), self.span[:1])
+
+    @property
     def parts(self) -> int:
         """The number of parts into which the rows of a batch are divided."""
         return 1 if self.mesh is None else self.mesh.shape[ROWS]

@@ -196,8 +196,9 @@ class Rollout(Protocol):
     A class may declare properties, `declares = {"batch_invariant": True}`, which `dovetail_kit.rollout` checks. An
     engine that declares `versions` may be used with `train.staleness`: it can sample in a separate thread while the
     trainer updates, and samples from the weights of the last `sync`. With `in_flight` it can also take newer weights in
-    the middle of completions (`train.in_flight`). An engine that declares `placed` samples on the
-    devices of its weights, as set by `rollout/mesh`; its methods are called under their mesh. `slots` is the number of
+    the middle of completions (`train.in_flight`). An engine that declares `placed` samples on the devices of its
+    weights, as set by `rollout/mesh`; its methods are called under their mesh. Any other computes elsewhere: with
+    `train.staleness`, or in a run of several processes, its weights are arrays of numpy. `slots` is the number of
     completions that it decodes at a time, from which the plan computes the size of its cache. If a claim depends on
     hyperparameters, the class also has a property `claims`, whose values replace those of `declares`.
     """

@@ -38,9 +38,15 @@ def check_placement(config: Config, plan: Plan) -> None:
         _check_ahead(config, plan)
 
 
+def samples_here(config: Config) -> bool:
+    """Return whether the engine computes with JAX in this process; any other only gets weights to hand them over."""
+    return bool(config.choice("train.rollout").declares.get(PLACED))
+
+
 def sampler_places(config: Config) -> tuple[str, ...]:
-    """Return whose meshes the sampler's program computes on: `rollout`, and then that of rewards which have models."""
-    return (ROLLOUT, *([REWARD] if any(c.declares.get(PLACED) for c in config.several(REWARDS)) else []))
+    """Return whose meshes the sampler's program computes on: an engine's here, and then that of rewards with models."""
+    rewards = any(choice.declares.get(PLACED) for choice in config.several(REWARDS))
+    return (*[ROLLOUT] * samples_here(config), *[REWARD] * rewards)
 
 
 def _check_placed(config: Config) -> None:
@@ -67,11 +73,14 @@ def _check_ahead(config: Config, plan: Plan) -> None:
     shared = sorted(trainer & {number for role in sampler_places(config) for number in config.mesh_of(role).span})
     if len(shared) > 1:
         setting = f"train.staleness = {config.train.staleness} ({config.origins['train.staleness']})"
+        who = "the sampler" if samples_here(config) else "the rewards' models"
         raise PlanError(
             f"{setting}: sampler and trainer would both have programs that span devices {shared[0]} to {shared[-1]},"
-            f" which may deadlock; place the sampler from device {max(trainer) + 1} on"
+            f" which may deadlock; place {who} from device {max(trainer) + 1} on"
             f" ({', '.join(f'{role}/{MESH}.first' for role in sampler_places(config))}), which a run of one process"
-            " can, or set train.staleness = 0"
+            " can, "
+            + "take an engine that computes outside of this process, " * samples_here(config)
+            + "or set train.staleness = 0"
         )
 
 

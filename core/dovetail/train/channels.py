@@ -117,8 +117,12 @@ class InTurn(InOrder):
         self.drawing.close()
 
 
-def opening(config: Config) -> Opening:
-    """Return what opens the sampler's program of a run: a plugin's, or else that of programs that take turns."""
+def opening(config: Config, *, several: bool = False) -> Opening:
+    """Return what opens the sampler's program of a run: a plugin's, or else that of programs that take turns.
+
+    `several` asks for that of several processes; theirs in turn asks for that of the one which samples.
+    """
+    asked = {"config": config, "several": several}
     if config.train.staleness:
-        return ask_for(plugin_manager(), "dovetail_channels", config, "train.staleness", config=config)
-    return ask_one(plugin_manager(), "dovetail_channels", config=config) or InTurn.open
+        return ask_for(plugin_manager(), "dovetail_channels", config, "train.staleness", **asked)
+    return ask_one(plugin_manager(), "dovetail_channels", **asked) or InTurn.open

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Key
 
 from dovetail import progress
+from dovetail.devices.mesh import Devices
 from dovetail.errors import DovetailWarning
 from dovetail.host.completer import Completer
 from dovetail.host.refill import refill
@@ -104,6 +105,7 @@ class Drawing:
         if cursor.prompts:
             prompts.set_state(cursor.prompts)
         progress.begin("opening", config.choice("train.rollout").component.name)
+        places = sampler_places(config)
         sampler = Sampler(
             complete=Completer(
                 engine=setup.engine(weights),
@@ -113,7 +115,7 @@ class Drawing:
             ),
             scorer=setup.scorer,
             process_scorer=setup.process_scorer,
-            scores_on=setup.devices.of(sampler_places(config)[-1]),
+            scores_on=setup.devices.of(places[-1]) if places else Devices(None),
         )
         opened = cls(
             setup=setup,

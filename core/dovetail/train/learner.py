@@ -93,7 +93,7 @@ class Learner:
             policy, critic, memory, following, flying = state
             roles.restore(following)
             cut = in_flight.restored(saved.data, flying, {name: memory.pop(name) for name in curriculum})
-        open_channels = run.opening or opening(config)
+        open_channels = run.opening or opening(config, several=processes.several())
         weights = Weights(policy.params, setup.weights.frozen)
         sampling = open_channels(setup, extras, run.tasks, weights, first, cut)
         setup.hand_over.timings()  # discards the time of the initial move, which does not belong to a step

@@ -20,6 +20,7 @@ from dovetail.host.prompts import LengthReport
 from dovetail.host.rewards import Scorer
 from dovetail.host.sampling import Sampler
 from dovetail.host.speakers import Speakers
+from dovetail.plan.placement import samples_here
 from dovetail.plan.roles import ROLLOUT
 from dovetail.protocols import Example, OpenLoop, RolloutEngine, Settled, Task, Tokenizer, Weights
 from dovetail.step.algorithm import Algorithm, assemble
@@ -62,8 +63,17 @@ class Setup:
         """Return the text that the model reads for an example's prompt."""
         return renderer(self.tokenizer, self.loop)(example)
 
+    @property
+    def sampler_devices(self) -> Devices:
+        """The devices of a sampler's program with a thread of its own.
+
+        If the engine computes elsewhere, it is a single one: programs of two threads that span the same devices may
+        wait for each other for ever.
+        """
+        return self.devices.of(ROLLOUT) if samples_here(self.config) else self.devices.first
+
     def engine(self, weights: Weights) -> RolloutEngine:
-        """Open the rollout engine with these weights, which are already on its devices."""
+        """Open the rollout engine with these weights, which are already where it takes them from."""
         devices = self.devices.of(ROLLOUT)
         with devices.use():
             opened = self.config.choice("train.rollout").bind().open(self.graphdef, weights, self.tokenizer)
@@ -127,7 +137,7 @@ def set_up(
         loop=loop,
         speakers=speakers,
         devices=devices,
-        hand_over=HandOver(devices=devices),
+        hand_over=HandOver(devices=devices, on_host=() if samples_here(config) else (ROLLOUT,)),
         models=models,
         settled=settled,
         graphdef=in_mode(graphdef, weights, settled.mode),

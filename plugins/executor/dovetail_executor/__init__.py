@@ -24,11 +24,9 @@ def dovetail_training(training: Training) -> None:
 
 
 @hookimpl
-def dovetail_channels() -> Any:
+def dovetail_channels(several: bool) -> Any:
     """Sample in one process of several."""
-    from dovetail.devices import processes
-
-    if not processes.several():
+    if not several:
         return None
     from dovetail_executor.hosts.across import Across
 

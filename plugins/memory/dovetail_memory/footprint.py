@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding
 from dovetail.config import Config
 from dovetail.devices.memory import base
 from dovetail.devices.mesh import ROWS, Devices
+from dovetail.plan.placement import samples_here
 from dovetail.plan.roles import CRITIC, INPUTS, POLICY, ROLLOUT
 from dovetail.protocols import Settled, Weights
 from dovetail.step.algorithm import Algorithm
@@ -112,7 +113,7 @@ class Footprint:
         """Add the memory of sampling to that of updates if the sampler runs ahead."""
         if not (self.config.train.staleness and ROLLOUT in roles):
             return moments
-        beside = moments["sampling"]
+        beside = moments.get("sampling", 0)
         return {name: size + beside * name.startswith("update") for name, size in moments.items()}
 
     def _updates(self, settled: Settled) -> dict[str, Traced]:
@@ -158,11 +159,18 @@ class Footprint:
 
     def _sampled_from(self, weights: Weights) -> dict[str, int]:
         """Return the bytes of the sampler's own copies of weights."""
+        if self._elsewhere:
+            return {}
         ahead, there = self.config.train.staleness, self.devices.of(ROLLOUT)
         copies = {"weights in flight": (ahead + 1) * there.bytes(weights.trained)} if ahead else {}
         if there is self.devices:  # an update reuses the old weights' memory, so a sampler that runs ahead needs copies
             return copies
         return {"sampler's parameters": there.bytes(weights.frozen if ahead else weights)} | copies
+
+    @property
+    def _elsewhere(self) -> bool:
+        """Whether sampling takes none of the devices' memory; that of a CPU is the host's, which has the copies."""
+        return not samples_here(self.config) and not base()
 
     def _scoring(self, role: str, settled: Settled) -> int:
         """Return the bytes of a role's passes over a whole step in micro-batches, in addition to the weights."""
@@ -247,6 +255,8 @@ class Footprint:
 
     def _sampling(self) -> int:
         """Return the bytes of the cache, and of the logits of one token per completion."""
+        if self._elsewhere:
+            return 0
         graphdef, weights = self.models.shapes()
         model, train = nnx.merge(graphdef, *weights), self.config.train
         rows = train.prompts_of_round * train.group_size
@@ -257,7 +267,7 @@ class Footprint:
         """Return an upper bound of a step's bytes, from the decoder's bytes per token, without tracing an update."""
         graphdef, weights = self.models.shapes()
         trained = 4 * sum(leaf.size for leaf in jax.tree.leaves(weights.trained))
-        ahead = self.config.train.staleness and (self.config.train.staleness + 1) * trained
+        ahead = 0 if self._elsewhere else self.config.train.staleness and (self.config.train.staleness + 1) * trained
         models = 2 + len(self.algorithm.follow) + 2 * self.algorithm.has_critic
         tokens = (work.prompt_tokens + work.max_tokens) * settled.micro_batch_size // self.devices.parts
         vocabulary = nnx.merge(graphdef, *weights).vocab_size

@@ -32,9 +32,9 @@ def dovetail_commands(commands: Commands) -> None:
 
 
 @hookimpl
-def dovetail_channels(config: Any) -> Any:
+def dovetail_channels(config: Any, several: bool) -> Any:
     """Sample in a thread of its own if it may be ahead of training."""
-    if not config.train.staleness:
+    if several or not config.train.staleness:
         return None
     from dovetail_rollout.ahead import Ahead
 

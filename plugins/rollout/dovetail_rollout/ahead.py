@@ -53,7 +53,9 @@ class Failed:
 class Ahead(InTurn):
     """The trainer's end if the sampler's program runs in its own thread, at most `train.staleness` batches ahead.
 
-    It samples from copies of the weights, because an update reuses the memory of the weights that it replaces.
+    It samples from copies of the weights, because an update reuses the memory of the weights that it replaces. All are
+    made in the trainer's thread; those for an engine that computes elsewhere are in host memory, so that the sampler's
+    thread has no program that spans the trainer's devices.
     `published` has the copies that may still be needed, by version, k + 1 at most. `used` has the versions that any
     task uses.
     """
@@ -162,7 +164,7 @@ class Ahead(InTurn):
 
     def _draw(self, first: int) -> None:
         """Run the sampler's program, beginning with task number `first`."""
-        with progress.of_program(SAMPLER), self.drawing.setup.devices.of(ROLLOUT).use():
+        with progress.of_program(SAMPLER), self.drawing.setup.sampler_devices.use():
             try:
                 if self.drawing.setup.config.train.in_flight:
                     self.drawing.newer = self._newer

@@ -1,4 +1,4 @@
-"""Checks of the input that every engine makes before it samples."""
+"""Checks of the input that every engine makes before it samples, and the width to which it pads prompts."""
 
 from __future__ import annotations
 
@@ -23,6 +23,22 @@ def check_prompts(
     wrong = np.flatnonzero(mask.any(axis=1) & ~mask[:, -1])
     if len(wrong):
         raise ConfigError(f"prompts {wrong.tolist()} end in padding; pad prompts on the left")
+
+
+SHORTEST_PROMPT = 64
+"""Positions of the shortest bucket of prompt lengths; each bucket is twice as long as the one before."""
+
+
+def prompt_positions(longest: int, width: int, least: int = SHORTEST_PROMPT) -> int:
+    """Return to how many of `width` positions prompts are padded, so that few programs are compiled for their lengths.
+
+    >>> [prompt_positions(longest, width=200) for longest in (1, 64, 65, 150)]
+    [64, 64, 128, 200]
+    """
+    length = least
+    while length < longest:
+        length *= 2
+    return min(length, width)
 
 
 def unknown_ids(

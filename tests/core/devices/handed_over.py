@@ -6,7 +6,7 @@ import numpy as np
 from flax import nnx
 
 from dovetail.config.settings import Mesh
-from dovetail.devices.hand_over import HandOver, through_host
+from dovetail.devices.hand_over import HandOver, copied_to_host, through_host
 from dovetail.devices.mesh import Devices
 from dovetail.protocols import Weights
 
@@ -56,10 +56,28 @@ def check(first: Devices) -> None:
     assert hand_over.timings() == {}
 
 
+def check_on_host(devices: Devices) -> None:
+    """Copy to host memory; an update that reuses the memory of the weights does not change the copies."""
+    hand_over, given = HandOver(devices=devices, on_host=("elsewhere",)), weights(devices)
+    expected, key = jax.tree.map(np.array, given), jax.random.key(0)
+    made, again = hand_over(given, "elsewhere"), hand_over(given, "elsewhere")
+    assert again.frozen is made.frozen, "what is not trained is copied once"
+    assert hand_over.lend(given, "elsewhere") is given
+    jax.block_until_ready(jax.jit(lambda tree: jax.tree.map(lambda x: x * 0, tree), donate_argnums=0)(given.trained))
+    for each, wanted in zip(jax.tree.leaves(made), jax.tree.leaves(expected), strict=True):
+        assert isinstance(each, np.ndarray)
+        np.testing.assert_array_equal(each, wanted)
+    assert copied_to_host(key) is key
+
+
 if __name__ == "__main__":
     assert jax.device_count() == 8, jax.devices()
     devices = Devices.open(Mesh(fsdp=2, tp=2), MESHES)
     check(devices)
+    for each in (devices, Devices.open(Mesh())):
+        check_on_host(each)
+    assert devices.first.span == range(1)
+    assert devices.of("apart").first.mesh.devices.tolist() == [[jax.devices()[4]]]
     array = weights(devices).trained["table"].get_value()
     there = devices.of("apart").place(("vocab", "width"), array.shape)
     assert there is not None

@@ -63,7 +63,7 @@ REFUSED = [
         [*AHEAD, "mesh.fsdp=2"],
         "train.staleness = 1 (--set train.staleness=1): sampler and trainer would both have programs that span devices"
         " 0 to 1, which may deadlock; place the sampler from device 2 on (rollout/mesh.first), which a run of one process"
-        " can, or set train.staleness = 0",
+        " can, take an engine that computes outside of this process, or set train.staleness = 0",
     ),
     (
         ["roles.teacher=frozen", "train.loss_terms=['gkd']", "teacher/mesh.first=2"],

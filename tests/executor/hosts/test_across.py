@@ -29,6 +29,16 @@ def trained(record):
     return {name: value for name, value in record.items() if not name.startswith(("mismatch/", "phase"))}
 
 
+def ended_by_killing(processes, victim, metrics, lines):
+    """Kill one of two processes once so many lines are written; return how each ended."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= lines) and time.monotonic() < deadline:
+        assert [process.poll() for process in processes] == [None, None]
+        time.sleep(0.01)
+    processes[victim].send_signal(signal.SIGKILL)
+    return ended(processes)
+
+
 @pytest.mark.slow
 def test_two_processes_train_what_one_does(tmp_path):
     processes = start_several(tmp_path / "two", 2, (*TINY, *LEAST, "mesh.fsdp=2"))
@@ -57,10 +67,10 @@ def test_the_tasks_of_a_slurm_step_find_each_other(tmp_path):
 
 
 @pytest.mark.slow
-def test_several_processes_do_not_sample_ahead(tmp_path):
+def test_several_processes_do_not_sample_ahead_with_an_engine_among_them(tmp_path):
     ahead = (*TINY, "mesh.fsdp=2", "train.staleness=1", "train.correction=('tis_token',)")
     for apart, said in (
-        ((), "which a run of one process can, or set train.staleness = 0"),
+        ((), "can, take an engine that computes outside of this process, or set train.staleness = 0"),
         (("rollout/mesh.first=2",), "which a run of 2 processes does not support: all roles share mesh.* there"),
     ):
         found = ended(start_several(tmp_path / "run", 2, (*ahead, *apart), devices=2))
@@ -98,6 +108,24 @@ def test_a_server_of_process_0_is_probed_and_samples_from_what_all_processes_tra
 
 
 @pytest.mark.slow
+def test_a_server_samples_ahead_of_two_processes_which_go_on_bit_for_bit(tmp_path):
+    drawer, one, two, killed = Drawer(), tmp_path / "one", tmp_path / "two", tmp_path / "killed"
+    with FakeVllm(draw=drawer.draw, load=drawer.load) as server:
+        ahead = ("train.staleness=2", "train.correction=('tis_token',)", "train.steps=6", "run.checkpoint_every=1")
+        sets = (*TINY, *ahead, "sft.steps=0", "train.rollout=vllm", f"rollout.vllm.url={server.url!r}", "mesh.fsdp=2")
+        found = ended([start(one, [], sets, devices=2)])
+        found += ended(start_several(two, 2, sets))
+        processes = start_several(killed, 2, sets, more=("--deadline", "8"))
+        ended_by_killing(processes, 0, killed / "metrics.jsonl", lines=4)
+        found += ended(start_several(killed, 2, sets))
+    assert [status for status, _ in found] == [0] * 5, found
+    assert [trained(record) for record in records(two)] == [trained(record) for record in records(one)]
+    assert [record["staleness/max"] for record in records(two) if "staleness/max" in record] == [0, 1, 2, 2, 2, 2]
+    assert records(killed) == records(two)
+    assert_same_state(killed, two)
+
+
+@pytest.mark.slow
 def test_two_processes_compute_the_bits_of_one_with_two_devices(tmp_path):
     one = start(tmp_path / "one", [], (*TINY, "mesh.fsdp=2"), devices=2)
     found = ended([*start_several(tmp_path / "two", 2, (*TINY, "mesh.fsdp=2")), one])
@@ -117,12 +145,7 @@ def test_a_killed_process_ends_all_and_the_same_command_goes_on_bit_for_bit(tmp_
     undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
     assert [status for status, _ in ended(start_several(undisturbed, 2, KILLED))] == [0, 0]
     processes = start_several(killed, 2, KILLED, more=("--deadline", "8"))
-    metrics, deadline = killed / "metrics.jsonl", time.monotonic() + PATIENCE_SECONDS
-    while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= 10) and time.monotonic() < deadline:
-        assert [process.poll() for process in processes] == [None, None]
-        time.sleep(0.01)
-    processes[victim].send_signal(signal.SIGKILL)
-    found = ended(processes)
+    found = ended_by_killing(processes, victim, killed / "metrics.jsonl", lines=10)
     survivor, said = found[1 - victim]
     assert survivor != 0
     (line,) = said.splitlines()

@@ -179,6 +179,31 @@ def test_a_late_joiner_reads_the_newest_weights_before_its_first_request(fakes, 
     assert len(served) > 10, "and then it works"
 
 
+def test_weights_that_a_joiner_still_reads_are_kept_until_it_has_read_them(fakes, folder, monkeypatch):
+    reads, goes_on, start = threading.Event(), threading.Event(), VllmServer.start
+
+    def slowly(server, model):
+        reads.set()
+        assert goes_on.wait(30)
+        assert (model / "config.json").exists()
+        start(server, model)
+
+    each = of(folder, *fakes[:2])
+    with closing(each.open()) as engine:
+        monkeypatch.setattr(VllmServer, "start", slowly)
+        engine.host.launcher = engine.host.places = Urls(urls=tuple(server.url for server in fakes))
+        member, first = engine.host.add(2), engine.folder
+        assert reads.wait(30)
+        for version in (1, 2):
+            engine.sync(each.other, version)
+        assert first.exists()
+        goes_on.set()
+        until(lambda: member.routable)
+        engine.sync(each.weights, 3)
+        assert [found.name for found in first.parent.glob("version-*")] == ["version-3"]
+    assert not member.losses
+
+
 def test_a_silent_replica_is_given_up(fakes, folder, monkeypatch):
     monkeypatch.setattr("dovetail_rollout.hosted.fleet.HEALTH_SECONDS", 0.05)
     with closing(of(folder, *fakes[:2], restarts=0).open()) as engine:

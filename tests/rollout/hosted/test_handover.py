@@ -6,11 +6,16 @@ from types import SimpleNamespace
 
 import attrs
 import jax
+import numpy as np
 import pytest
 from flax import nnx
 
+from dovetail.devices.hand_over import HandOver
+from dovetail.devices.mesh import Devices
 from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Weights
+from dovetail.train.models import split
+from dovetail_model.adapter.lora import LoRA
 from dovetail_model.huggingface.safetensors import open_folder
 from dovetail_model.model.decoder import Decoder
 from dovetail_rollout.hosted import handover as module
@@ -51,6 +56,20 @@ def test_a_host_computes_in_the_type_of_the_policy_whatever_that_of_its_weights(
     folder = handover.write(Weights(trained, frozen), 0)
     assert json.loads((folder / "config.json").read_text())["dtype"] == "float32"
     assert dtype_of(folder) == "bfloat16"
+
+
+@pytest.mark.parametrize("change", [None, LoRA(rank=2), LoRA(rank=2, quantise_base="int8")], ids=str)
+def test_copies_in_host_memory_are_written_as_those_on_devices(tmp_path, change):
+    model = MAKER.make(13, rngs=nnx.Rngs(0))
+    graphdef, weights = split(change.apply(model, rngs=nnx.Rngs(1)) if change else model)
+    weights = Weights(jax.tree.map(lambda leaf: leaf + 0.1, weights.trained), weights.frozen)
+    host = HandOver(devices=Devices(None), on_host=("rollout",))(weights, "rollout")
+    assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(host))
+    handover = opened(tmp_path, graphdef)
+    written = [handover.write(each, version) for version, each in enumerate((weights, host))]
+    one, other = (folder / "model.safetensors" for folder in written)
+    assert one.read_bytes() == other.read_bytes()
+    assert dtype_of(written[1]) == "float32"
 
 
 def test_weights_that_memory_has_no_room_for_are_written_elsewhere(tmp_path, weights, monkeypatch):

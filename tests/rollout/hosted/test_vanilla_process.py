@@ -16,20 +16,25 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
+from tests.core.train.test_loop import assert_same_parameters
 from tests.core.train.tiny import TINY as SETS
 from tests.devices import EIGHT
 from tests.model.folders import FIXTURES
 from tests.rollout.hosted.test_fleet import LINUX, batch, pid_of, synced, until
 
 import dovetail
+from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.run.files import read_lines
+from dovetail.spans import Span
+from dovetail.train.learner import Learner
 from dovetail.train.loop import train
 from dovetail_kit.rollout import EngineCase, Numbers
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM
 from dovetail_model.model.decoder import Decoder
+from dovetail_rollout.hosted.fleet import Fleet
 from dovetail_rollout.hosted.handover import Handover
 from dovetail_rollout.hosted.http import JsonClient, Refused
 from dovetail_rollout.hosted.vanilla_server import Engine, Handler
@@ -52,12 +57,13 @@ def test_a_server_draws_parts_of_groups_as_whole_ones(tmp_path):
     with closing(each.open()) as alone:
         expected = alone.generate(tokens, mask, keys, RANDOM)
     words = np.asarray(jax.random.key_data(keys)).tolist()
-    asked = [{"prompt": prompts[row], "key": words[row][place]} for row in (0, 1) for place in range(4)]
-    body = {"sampling": attrs.asdict(RANDOM), "eos_ids": list(Numbers().eos_ids)}
+    asked = [{"prompt": prompts[row], "key": words[row][place], "group": row} for row in (0, 1) for place in range(4)]
+    body = {"sampling": attrs.asdict(RANDOM), "eos_ids": list(Numbers().eos_ids), "form": [3, 4, 8]}
     drawn = served.complete({**body, "requests": asked[1:7]})
     for answer, row in zip(drawn, range(1, 7), strict=True):
         assert answer["tokens"] == expected.tokens[row][expected.mask[row]].tolist()
         np.testing.assert_allclose(answer["logps"], expected.logps[row][expected.mask[row]], atol=1e-5)
+    assert served.complete({**body, "requests": asked[4:7]}) == drawn[3:], "rows that fill up change no bit"
     served.load({"folder": str(handover.write(each.other, 1))})
     assert served.complete({**body, "requests": asked[1:7]}) != drawn
 
@@ -140,6 +146,64 @@ def test_a_run_with_replicas_has_the_metrics_of_one_without(tmp_path):
         assert {key: a[key] for key in kept} == {key: b[key] for key in kept}
     status = json.loads(Path(tmp_path / "fleet" / "fleet" / "status.json").read_text())
     assert {each["weights"] for each in status["replicas"].values()} == {"version-3"}
+
+
+class Watched:
+    """A run whose replicas come and go, one at step 4 and one at step 9; what each of them compiles is counted."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.compiled = folder, {}
+        start, learn = Fleet.start, Learner.learn
+
+        def starting(fleet, served):
+            self.members = fleet.members
+            start(fleet, served)
+
+        def learning(learner, batch, step, clock):
+            self.at(step)
+            return learn(learner, batch, step, clock)
+
+        monkeypatch.setattr(Fleet, "start", starting)
+        monkeypatch.setattr(Learner, "learn", learning)
+
+    def at(self, step):
+        """Have a replica join, wait until it may be asked, and let another one go."""
+        if step == 4:
+            self.count()
+            assert main(["fleet", str(self.folder), "add"]) == 0
+        elif step == 7:
+            until(lambda: 2 in self.members and self.members[2].routable, seconds=300)
+            self.count()
+        elif step == 9:
+            assert main(["fleet", str(self.folder), "remove", "0"]) == 0
+        elif step >= 10:
+            self.count()
+
+    def count(self):
+        for number, member in list(self.members.items()):
+            if process := member.host.process:
+                self.compiled.setdefault(number, []).append(process.log.read_text().count("Finished XLA compilation"))
+
+
+@LINUX
+@pytest.mark.slow
+def test_a_run_whose_replicas_come_and_go_is_byte_for_byte_one_whose_replicas_stay(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAX_LOG_COMPILES", "1")
+    ahead = ("train.steps=14", "train.staleness=1", "train.correction=('tis_token',)", "rollout.vanilla.replicas=2")
+    config = load(None, [*SETS, *ahead, "sft.steps=0", "eval.every=5", "eval.batch_size=8", "eval.examples=8"])
+    train(config, tmp_path / "stay")
+    watched = Watched(tmp_path / "come", monkeypatch)
+    train(config, tmp_path / "come")
+    for name in ("metrics.jsonl", "samples.jsonl", "eval.jsonl"):
+        assert (tmp_path / "come" / name).read_bytes() == (tmp_path / "stay" / name).read_bytes(), name
+    assert_same_parameters(tmp_path / "come", tmp_path / "stay")
+    assert "mismatch/abs_max" in (tmp_path / "come" / "metrics.jsonl").read_text()
+
+    assert watched.compiled.keys() == {0, 1, 2}
+    for number, counts in watched.compiled.items():
+        assert counts[0] == counts[-1] > 0, f"replica {number} compiles nothing when others come and go: {counts}"
+    spans = [Span(*span) for line in read_lines(tmp_path / "come" / "spans.jsonl") for span in line["spans"]]
+    assert {"replica 0", "replica 1", "replica 2"} <= {span.program for span in spans if span.name == "sampling"}
 
 
 @pytest.mark.slow

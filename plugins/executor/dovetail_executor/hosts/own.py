@@ -10,6 +10,7 @@ import jax
 from jax.sharding import Sharding
 
 from dovetail.config.settings import Mesh
+from dovetail.devices.hand_over import copied_to_host
 from dovetail.devices.mesh import AXES, KINDS, Devices
 from dovetail.devices.processes import is_first
 from dovetail.devices.spanning import everywhere, moved
@@ -22,15 +23,17 @@ def own_devices(settings: Mesh) -> Devices:
     return Devices(jax.make_mesh((here // inner, inner), AXES, KINDS, devices=jax.local_devices()))
 
 
-def own_copy(state: Any, place: Callable[..., Sharding | None]) -> Any:
-    """Return a copy of a state on the devices of process 0; all processes must call this.
+def own_copy(state: Any, place: Callable[..., Sharding | None], *, on_host: bool) -> Any:
+    """Return a copy of a state on the devices of process 0, or in its host memory; all processes must call this.
 
     The other processes get None. One parameter at a time is briefly replicated on every device.
     """
 
-    def bring(value: jax.Array, sharding: Sharding | None) -> jax.Array | None:
+    def bring(value: jax.Array, sharding: Sharding | None) -> Any:
         here = everywhere(value).addressable_data(0)
-        return jax.device_put(here, sharding) if is_first() else None
+        if not is_first():
+            return None
+        return copied_to_host(here) if on_host else jax.device_put(here, sharding)
 
     found = moved(state, place, bring)
     return found if is_first() else None

@@ -32,11 +32,14 @@ class Matrix(nnx.Module):
         raise NotImplementedError
 
     def merged(self, dtype: str | None = None) -> Float[Array, "*group inputs outputs"]:
-        """Return W + α/r A B, computed in float32 and cast to `dtype`, by default the type of the weights."""
+        """Return W + α/r A B, computed in float32 and cast to `dtype`, by default the type of the weights.
+
+        Without a change, a matrix in host memory stays there.
+        """
         matrix = self._dense()
         if self.change is not None:
-            matrix = matrix.astype(jnp.float32) + self.change.product()
-        return matrix.astype(dtype or self.param_dtype)
+            matrix = jnp.asarray(matrix).astype(jnp.float32) + self.change.product()
+        return matrix.astype(dtype or self.param_dtype, copy=False)
 
     def rounding(self, dtype: str | None = None) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the squared norm of the error that merging in `dtype` makes in the change, and that of the change.
@@ -151,6 +154,6 @@ class Stack(Matrix):
         """Return the merged matrix of one group, as `merged` does of all."""
         matrix = self._dense()[group]
         if self.change is not None:
-            product = self.change.scale * (self.change.a[group] @ self.change.b[group])
-            matrix = matrix.astype(jnp.float32) + product
-        return matrix.astype(dtype or self.param_dtype)
+            product = self.change.scale * jnp.matmul(self.change.a[group], self.change.b[group])
+            matrix = jnp.asarray(matrix).astype(jnp.float32) + product
+        return matrix.astype(dtype or self.param_dtype, copy=False)

@@ -64,4 +64,4 @@ class LowRank(nnx.Module):
 
     def product(self) -> Float[Array, "*group inputs outputs"]:
         """Return s A B."""
-        return self.scale * (self.a[...] @ self.b[...])
+        return self.scale * jnp.matmul(self.a[...], self.b[...])

@@ -59,7 +59,7 @@ class Quantised(nnx.Module):
 
     def dense(self, dtype: Any) -> Float[Array, "inputs outputs"]:
         """Return the matrix."""
-        return _dense(self.codes[...], self.scales[...], self.format, dtype)
+        return _dense(jnp.asarray(self.codes[...]), jnp.asarray(self.scales[...]), self.format, dtype)
 
     def product(self, x: Float[Array, "row inputs"]) -> Float[Array, "row outputs"]:
         """Return x W. The backward pass unpacks W again, because keeping it would use the memory that was saved."""

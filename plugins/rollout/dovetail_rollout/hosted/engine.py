@@ -16,8 +16,9 @@ from jaxtyping import Array, Bool, Int, Key
 from dovetail.config.settings import Sampling
 from dovetail.errors import CompletionsFailed, ConfigError, RunError
 from dovetail.protocols import Completions, Weights
-from dovetail_rollout.checks import check_prompts, unknown_ids
+from dovetail_rollout.checks import check_prompts, prompt_positions, unknown_ids
 from dovetail_rollout.decoding.stops import first_stop
+from dovetail_rollout.hosted.calls import Form, Place
 from dovetail_rollout.hosted.draft import Draft
 from dovetail_rollout.hosted.handover import Handover
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, Host, HostLost, Interrupt, Request
@@ -80,8 +81,10 @@ class HostedEngine:
         prompts = [row[kept].tolist() for row, kept in zip(np.asarray(prompt_tokens), mask, strict=True)]
         refused = unknown_ids(prompt_tokens, mask, self.vocab_size) | ~mask.any(axis=1)
         words = np.asarray(jax.random.key_data(keys))
+        longest = max(map(len, prompts), default=0)
+        batch = Form(keys.shape[0], keys.shape[1], prompt_positions(longest, mask.shape[1]))
         requests = [
-            Request(prompts[p], int(seeds[p, s]), tuple(words[p, s].tolist()))
+            Request(prompts[p], int(seeds[p, s]), tuple(words[p, s].tolist()), place=Place(p, s, batch))
             for p, s in np.ndindex(*keys.shape)
             if not refused[p]
         ]
@@ -183,7 +186,7 @@ class HostedEngine:
         folder = self.handover.write(weights, version)
         self.folder, self.version = folder, version
         self._with_restarts(lambda: self.host.load(folder))
-        self.handover.keep(folder)
+        self.handover.keep(folder, *self.host.reading)
 
     def close(self) -> None:
         """End the host; a second call does nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -64,6 +64,7 @@ class Fleet:
         count: number of replicas.
         restarts: how often each replica may be restarted.
         floor: the least number of replicas that must be left, including those being restarted.
+        call: returns which call a request belongs to, for replicas that complete several in one; None if none does.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Fleet:
     count: int
     restarts: int
     floor: int
+    call: Callable[[Request], Hashable] | None = None
     folder: Path | None = None
     members: dict[int, Member] = attrs.field(factory=dict)
     places: Places | None = None
@@ -81,6 +83,11 @@ class Fleet:
     news: SimpleQueue[str] = attrs.field(factory=SimpleQueue, repr=False)
     outcomes: SimpleQueue[tuple[Sending, int, Outcome] | None] = attrs.field(factory=SimpleQueue, repr=False)
     condition: threading.Condition = attrs.field(factory=threading.Condition, repr=False)
+
+    @property
+    def reading(self) -> set[Path]:
+        """The folders of replicas that are starting, however many updates that takes."""
+        return {member.reads for member in list(self.members.values()) if member.reads is not None}
 
     def start(self, folder: Path) -> None:
         """Start all replicas, and wait for each.
@@ -116,7 +123,8 @@ class Fleet:
         self._muster()
         for room in self._rooms()[:1]:
             self.members[room.replica].host.share([], sampling, ends)  # refuses settings that no replica takes
-        ledger = Ledger.of([len(request.prompt) + sampling.max_tokens for request in requests])
+        costs = [len(request.prompt) + sampling.max_tokens for request in requests]
+        ledger = Ledger.of(costs, [self.call(request) for request in requests] if self.call else None)
         self.outcomes = outcomes = SimpleQueue()
         pool = ThreadPoolExecutor(len(requests), thread_name_prefix=self.name)
         heard, busy = dict.fromkeys(self.members, time.monotonic()), Busy()
@@ -146,7 +154,7 @@ class Fleet:
 
     def _rooms(self) -> list[Room]:
         members = [member for _, member in sorted(self.members.items()) if member.routable]
-        return [Room(member.number, member.host.calls, member.host.at_once) for member in members]
+        return [Room(member.number, member.host.calls) for member in members]
 
     def _next(self, ledger: Ledger, heard: dict[int, float], ends: Ends) -> None:
         """Wait for the next event and process it; check the health of replicas that have been silent for long."""

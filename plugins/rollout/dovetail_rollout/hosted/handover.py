@@ -87,16 +87,16 @@ class Handover:
         try:
             shutil.rmtree(folder, ignore_errors=True)
             self.maker.export(model, folder, adapter=self.adapter)
-            (folder / COMPUTED_IN).write_text(_computed_in(model), encoding="utf-8")
+            (folder / COMPUTED_IN).write_text(_computed_in(self.graphdef, weights), encoding="utf-8")
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             raise RunError(f"the weights of version {version} cannot be written to {folder}: {error}") from error
         return folder
 
-    def keep(self, folder: Path) -> None:
-        """Remove all versions except the one in this folder."""
+    def keep(self, *folders: Path) -> None:
+        """Remove all versions except those in these folders."""
         for other in self.root.glob("version-*"):
-            if other != folder:
+            if other not in folders:
                 shutil.rmtree(other, ignore_errors=True)
 
 
@@ -140,10 +140,14 @@ def _default_place(size: int) -> Path:
     return temporary
 
 
-def _computed_in(model: Any) -> str:
+def _computed_in(graphdef: Any, weights: Weights) -> str:
     """Return the type of a model's hidden states, which is the one that it computes in."""
-    hidden, _ = jax.eval_shape(lambda: model(jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool)))
-    return str(hidden.dtype)
+
+    def hidden(weights: Weights) -> Any:
+        model: Any = nnx.merge(graphdef, *weights)
+        return model(jnp.zeros((1, 1), jnp.int32), jnp.ones((1, 1), bool))[0]
+
+    return str(jax.eval_shape(hidden, weights).dtype)
 
 
 def _locked(file: Path) -> IO[bytes]:

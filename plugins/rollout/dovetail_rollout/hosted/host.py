@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -10,6 +10,7 @@ import attrs
 
 from dovetail.config.settings import Sampling
 from dovetail.protocols import Weights
+from dovetail_rollout.hosted.calls import Place
 
 LOOK_SECONDS: Final = 0.05
 """Between two looks for newer weights."""
@@ -27,12 +28,14 @@ class Request:
         seed: 63 bits made from the completion's key.
         key: the words of the key itself, for hosts that draw as we do.
         drawn: how many tokens at the end of the prompt are the completion's own, sampled by earlier weights.
+        place: its place in its batch; None if it has none.
     """
 
     prompt: list[int]
     seed: int
     key: tuple[int, ...] = ()
     drawn: int = 0
+    place: Place | None = None
 
 
 @attrs.frozen
@@ -120,6 +123,11 @@ class Ends:
 class Host(Protocol):
     """Serves a model whose weights can be replaced."""
 
+    @property
+    def reading(self) -> Collection[Path]:
+        """Older folders that it still reads, which must not be removed yet."""
+        ...
+
     def start(self, folder: Path) -> None:
         """Serve the model in a folder in place of the one before.
 
@@ -156,11 +164,9 @@ class Replica(Host, Protocol):
 
     Attributes:
         calls: how many calls of `share` it takes at a time.
-        at_once: how many requests a call may have; None is any number, for hosts that batch a call themselves.
     """
 
     calls: int
-    at_once: int | None
 
     def share(
         self, requests: Sequence[Request], sampling: Sampling, ends: Ends

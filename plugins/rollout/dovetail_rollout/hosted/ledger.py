@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 import attrs
@@ -16,11 +15,10 @@ TRIES: Final = 2
 
 @attrs.frozen
 class Room:
-    """The capacity of a replica: `calls` concurrent calls of `at_once` requests each; None means its whole share."""
+    """The capacity of a replica: so many concurrent calls."""
 
     replica: int
     calls: int
-    at_once: int | None
 
 
 @attrs.frozen
@@ -36,19 +34,22 @@ class Sending:
 class Ledger:
     """The requests of one batch, by their positions in it.
 
+    Consecutive requests with the same call are sent together, and so lost together.
+
     A request is waiting, or with a replica, or answered. All of this follows from `answers` and `flying`; there are no
     separate counters that could be wrong. Only the first answer to a request counts: the request of a lost replica may
     be sent again, with the same seed, but never has two answers.
 
     Attributes:
         costs: the number of tokens of each request, its prompt's and those that it may sample.
+        calls: the call that each request belongs to.
         answers: the answers by position in the batch; None if there is none yet.
         waiting: positions of the requests that are not with a replica, in order.
         flying: the requests with replicas, by replica and by the number of the sending.
         overdue: by position, the replicas that did not answer a request in time and are not lost.
 
     >>> ledger = Ledger.of([10, 10, 10])
-    >>> rooms = [Room(0, calls=9, at_once=1), Room(1, calls=9, at_once=1)]
+    >>> rooms = [Room(0, calls=9), Room(1, calls=9)]
     >>> [(sending.replica, sending.ordinals) for sending in ledger.route(rooms)]
     [(0, (0,)), (1, (1,)), (0, (2,))]
     >>> ledger.lose(0)
@@ -57,6 +58,7 @@ class Ledger:
     """
 
     costs: Sequence[int]
+    calls: Sequence[Hashable]
     answers: list[Answer | Failure | None]
     waiting: list[int]
     flying: dict[int, dict[int, Sending]] = attrs.field(factory=dict)
@@ -64,9 +66,9 @@ class Ledger:
     sent: int = 0
 
     @classmethod
-    def of(cls, costs: Sequence[int]) -> Ledger:
-        """Return a ledger in which every request waits."""
-        return cls(costs, [None] * len(costs), list(range(len(costs)))[::-1])
+    def of(cls, costs: Sequence[int], calls: Sequence[Hashable] | None = None) -> Ledger:
+        """Return a ledger in which every request waits; by default each is a call of its own."""
+        return cls(costs, calls or range(len(costs)), [None] * len(costs), list(range(len(costs)))[::-1])
 
     @property
     def done(self) -> bool:
@@ -95,14 +97,16 @@ class Ledger:
                 break
             slow = self.overdue.get(self.waiting[-1], ())
             room = min(free, key=lambda room: (room.replica in slow, tokens[room.replica], room.replica))
-            sending = self._send(room, math.ceil(len(self.waiting) / len(free)))
+            sending = self._send(room)
             tokens[room.replica] += sum(self.costs[ordinal] for ordinal in sending.ordinals)
             sent.append(sending)
         return sent
 
-    def _send(self, room: Room, share: int) -> Sending:
-        size = share if room.at_once is None else min(share, room.at_once)
-        sending = Sending(self.sent, room.replica, tuple(self.waiting.pop() for _ in range(size)))
+    def _send(self, room: Room) -> Sending:
+        together, call = [], self.calls[self.waiting[-1]]
+        while self.waiting and self.calls[self.waiting[-1]] == call:
+            together.append(self.waiting.pop())
+        sending = Sending(self.sent, room.replica, tuple(together))
         self.sent += 1
         self.flying.setdefault(room.replica, {})[sending.number] = sending
         return sending

@@ -35,6 +35,7 @@ class Member:
         tell: called with the text of each warning, from any thread.
         restarts: how often it may be restarted.
         confirmed: the folder of the weights that it has confirmed; None before.
+        reads: the folder that it starts with or reads to catch up; None if it is not starting.
         losses: the reasons of its losses.
         leaves: whether it has been removed, and ends when it has answered its requests.
     """
@@ -47,6 +48,7 @@ class Member:
     restarts: int
     state: State = State.JOINING
     confirmed: Path | None = None
+    reads: Path | None = None
     losses: list[str] = attrs.field(factory=list)
     leaves: bool = False
     lock: threading.Lock = attrs.field(factory=threading.Lock, repr=False)
@@ -109,18 +111,20 @@ class Member:
                     return
             except Exception as error:  # if nobody caught it, the replica would be joining forever
                 words = str(error) if isinstance(error, (RunError, HostLost)) else f"{type(error).__name__}: {error}"
-                if self.wanted() != folder and not first:  # the folder was removed while it was read
+                if not (self.reads or folder).exists():  # it was removed just before it was read
                     self.host.stop()
                 elif not self._may_return(words, first=first):
                     return
+            finally:
+                self.reads = None
         self.host.stop()
 
     def _begun(self) -> Path | None:
         with self.lock:
             if self.state is State.GONE:
                 return None
-            self.state = State.JOINING
-            return self.wanted()
+            self.state, self.reads = State.JOINING, self.wanted()
+            return self.reads
 
     def _confirm(self, folder: Path) -> bool:
         """Hand over what is newer by now, and be live; tell whether the fleet still wants it."""
@@ -132,6 +136,7 @@ class Member:
                 if newest == folder:
                     self.confirmed, self.state = folder, State.LIVE
                     break
+            self.reads = newest
             self.host.load(newest)
             folder = newest
         self.changed()

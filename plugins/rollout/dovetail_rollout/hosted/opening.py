@@ -16,11 +16,13 @@ from dovetail_rollout.hosted.fleet import Fleet
 from dovetail_rollout.hosted.handover import Handover
 from dovetail_rollout.hosted.host import Host
 from dovetail_rollout.hosted.probe import Probe
-from dovetail_rollout.hosted.vanilla_process import VanillaProcess
+from dovetail_rollout.hosted.vanilla_process import Calls, VanillaProcess
 from dovetail_rollout.kinds import Launcher, Place
 
 START_SECONDS = 120.0
 """How long a process of ours may take to import JAX and read its weights."""
+CALLS = 2
+"""Calls for each replica of `vanilla` in a batch: added replicas take some, and fewer tokens are lost with one."""
 
 
 @attrs.frozen(kw_only=True)
@@ -103,9 +105,10 @@ class Opening:
 def of_vanilla(vanilla: Any, launcher: Launcher) -> Opening:
     """Return the opening of a `rollout.vanilla` with replicas."""
     options = {name: getattr(vanilla, name) for name in ("slots", "shrink", "cache_dtype")}
+    calls = Calls(at_once=vanilla.at_once, parts=CALLS * vanilla.replicas)
 
     def replica(place: Place) -> VanillaProcess:
-        return VanillaProcess(place=place, options=options, start_seconds=START_SECONDS)
+        return VanillaProcess(place=place, options=options, start_seconds=START_SECONDS, sizes=calls)
 
     fleet = Fleet(
         name="vanilla",
@@ -114,6 +117,7 @@ def of_vanilla(vanilla: Any, launcher: Launcher) -> Opening:
         count=vanilla.replicas,
         restarts=vanilla.restarts,
         floor=vanilla.floor,
+        call=calls.of,
     )
     return Opening(
         name="vanilla",

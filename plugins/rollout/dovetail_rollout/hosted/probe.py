@@ -13,6 +13,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int
 
 from dovetail.config.settings import Sampling
+from dovetail.devices.mesh import Devices
 from dovetail.errors import RunError
 from dovetail.protocols import Weights
 from dovetail_rollout.hosted.engine import HostedEngine
@@ -74,7 +75,10 @@ class Probe:
     ) -> tuple[Float[np.ndarray, "prompt token"], str]:
         """Return our own log-probabilities of the tokens, and the type that the model computes in."""
         together = np.concatenate([prompts, tokens], axis=1)
-        hidden, logps = _score(self.graphdef, self.weights, together, np.ones_like(together, bool))
+        mesh = jax.sharding.get_mesh()
+        # weights in host memory are cut over the devices as the trainer's are, of which one may not hold all
+        weights = self.weights if mesh.empty else Weights(*map(Devices(mesh).spread, self.weights))
+        hidden, logps = _score(self.graphdef, weights, together, np.ones_like(together, bool))
         return np.asarray(logps), str(hidden.dtype)
 
 

@@ -27,6 +27,7 @@ class Served(ABC):
     client: JsonClient | None = None
     streams: JsonClient | None = None
     process: Running | None = None
+    reading: tuple[Path, ...] = ()
 
     @abstractmethod
     def healthy(self) -> bool:

@@ -8,19 +8,26 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import jax
 import numpy as np
+from jaxtyping import Int, Shaped
 
 import dovetail
 from dovetail.config.settings import Sampling
+from dovetail.errors import CompletionsFailed
 from dovetail_rollout.hosted.vanilla_process import TOKEN
 from dovetail_rollout.rollout.vanilla import Vanilla
+
+PADDING: Final = -1
+NOBODY: Final = -2
+"""The prompt of a row that fills up an array; both are no ids of any vocabulary."""
 
 
 @attrs.frozen
@@ -42,12 +49,15 @@ class Engine:
     def __init__(self, folder: str, options: dict[str, Any]) -> None:
         self._lock = threading.Lock()
         self._vanilla = Vanilla(**options)
+        self._engine: Any = None
         self._open(folder)
 
     def _open(self, folder: str) -> None:
         maker: Any = dovetail.get("model", "pretrained").bind(path=folder)
         tokenizer: Any = Ids(maker.abstract(None).vocab_size)
-        self._engine: Any = self._vanilla.open_folder(Path(folder), tokenizer)
+        before, self._engine = self._engine, self._vanilla.open_folder(Path(folder), tokenizer)
+        if before is not None:
+            self._engine.shapes = before.shapes  # what is compiled need not be run through again
 
     def load(self, body: dict[str, Any]) -> None:
         """Read weights."""
@@ -55,28 +65,43 @@ class Engine:
             self._open(body["folder"])
 
     def complete(self, body: dict[str, Any]) -> list[dict[str, Any]]:
-        """Complete requests; those of one prompt, which follow one another, are read once."""
-        with self._lock:
-            self._engine.eos_ids = tuple(body["eos_ids"])
-            groups = [
-                list(group) for _, group in itertools.groupby(body["requests"], key=lambda asked: asked["prompt"])
-            ]
-            most = max(map(len, groups))
-            # an array of keys has as many columns as the largest group; what fills up the others is not returned
-            words = np.array([[g[min(i, len(g) - 1)]["key"] for i in range(most)] for g in groups], np.uint32)
-            longest = max(len(group[0]["prompt"]) for group in groups)
-            tokens = np.zeros((len(groups), longest), np.int32)
-            mask = np.zeros((len(groups), longest), bool)
-            for row, group in enumerate(groups):
-                prompt = group[0]["prompt"]
-                tokens[row, longest - len(prompt) :], mask[row, longest - len(prompt) :] = prompt, True
+        """Complete requests in arrays of the shape `form`: prompts, completions of each, positions of a prompt.
+
+        Those of one group follow one another, and their prompt is read once.
+        """
+        rows, tokens, words = _laid_out(body["requests"], *body["form"])
+        with self._lock, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of rows that fill up the arrays
+            self._engine.eos_ids, self._engine.least_positions = tuple(body["eos_ids"]), tokens.shape[1]
             keys = jax.random.wrap_key_data(jax.numpy.asarray(words))
-            drawn = self._engine.generate(tokens, mask, keys, Sampling(**body["sampling"]))
-        rows = [row * most + place for row, group in enumerate(groups) for place in range(len(group))]
+            given = np.where(tokens == PADDING, 0, tokens), tokens != PADDING
+            try:
+                drawn = self._engine.generate(*given, keys, Sampling(**body["sampling"]))
+            except CompletionsFailed:
+                return [{"tokens": [], "logps": []} for _ in rows]
         return [
             {"tokens": drawn.tokens[row][drawn.mask[row]].tolist(), "logps": drawn.logps[row][drawn.mask[row]].tolist()}
             for row in rows
         ]
+
+
+def _laid_out(
+    requests: Sequence[Mapping[str, Any]], prompts: int, samples: int, positions: int
+) -> tuple[list[int], Int[np.ndarray, "prompt position"], Shaped[np.ndarray, "prompt sample word"]]:
+    """Return the row of each completion, the prompts padded on the left, and the words of keys.
+
+    Prompts that fill up the array are an id outside of every vocabulary, so that nothing is sampled for them. What
+    fills up a group is sampled, and nobody gets it.
+    """
+    groups = [list(group) for _, group in itertools.groupby(requests, key=lambda asked: asked["group"])]
+    tokens = np.full((prompts, positions), PADDING, np.int32)
+    tokens[len(groups) :, -1] = NOBODY
+    words = np.zeros((prompts, samples, len(requests[0]["key"])), np.uint32)
+    for row, group in enumerate(groups):
+        tokens[row, positions - len(group[0]["prompt"]) :] = group[0]["prompt"]
+        words[row] = [group[min(sample, len(group) - 1)]["key"] for sample in range(samples)]
+    rows = [row * samples + sample for row, group in enumerate(groups) for sample in range(len(group))]
+    return rows, tokens, words
 
 
 class Handler(BaseHTTPRequestHandler):

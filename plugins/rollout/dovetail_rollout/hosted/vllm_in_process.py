@@ -34,6 +34,7 @@ class VllmInProcess:
     llm: Any = None
     adapter: Any = None
     asleep: bool = False
+    reading: tuple[Path, ...] = ()
     numbers: Any = attrs.field(factory=lambda: itertools.count(1), init=False, repr=False)
 
     @classmethod

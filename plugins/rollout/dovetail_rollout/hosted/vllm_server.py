@@ -105,7 +105,6 @@ class VllmServer(Served):
     sleeps: bool
     calls: int
     request_seconds: float = 3600.0
-    at_once: int | None = 1
     model: str = NAME
     has_worker: bool = False
     asleep: bool = False

@@ -85,7 +85,7 @@ class SglangJax:
     probe: Annotated[float, Ge(0), STATIC] | None = attrs.field(default=None, validator=in_range)
 
     declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
-        {"vocabulary_logps": False, "programs": ("python", "options")}
+        {"vocabulary_logps": False, "versions": True, "programs": ("python", "options")}
     )
 
     def check(self) -> None:
@@ -133,6 +133,7 @@ class SglangProcess:
     start_seconds: float
     client: JsonClient | None = None
     process: GuardedProcess | None = None
+    reading: tuple[Path, ...] = ()
 
     def start(self, folder: Path) -> None:
         """Start the process."""

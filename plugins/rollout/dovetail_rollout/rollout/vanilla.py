@@ -21,7 +21,7 @@ from dovetail import Chooses
 from dovetail.errors import CompletionsFailed, ConfigError, RunError
 from dovetail.protocols import Completions, RolloutEngine, Sampling, Tokenizer, Weights
 from dovetail.ranges import in_range
-from dovetail_rollout.checks import check_prompts, unknown_ids
+from dovetail_rollout.checks import SHORTEST_PROMPT, check_prompts, prompt_positions, unknown_ids
 from dovetail_rollout.decoding.batching import SHORTEST, Batch, Prompts, length_axes
 from dovetail_rollout.decoding.decode import Drawn, Fixed
 from dovetail_rollout.decoding.sampling import SORTED, Numbers
@@ -31,9 +31,6 @@ from dovetail_rollout.decoding.turns import Rounds
 from dovetail_rollout.kinds import Launcher
 from dovetail_rollout.launcher.local import Local
 from dovetail_rollout.launcher.urls import Urls
-
-SHORTEST_PROMPT = 64
-"""Positions of the shortest bucket of prompt lengths; each bucket is twice as long as the one before."""
 
 
 @attrs.frozen(kw_only=True)
@@ -65,6 +62,9 @@ class Vanilla:
         replicas: 1 samples in this process, unless the launcher has settings. Otherwise each replica is a process with
             a device of its own and a copy of the weights; a completion has the same tokens wherever it is sampled.
             See `docs/fleet.md`.
+        at_once: with replicas, how many completions are sampled in one call, in whole groups if one fits; None divides
+            a batch into two calls for each replica. It does not depend on the replicas that there are at the moment,
+            and neither does a completion.
         launcher: where the replicas run: 'local' or 'ray'.
         floor: the least number of replicas, including those being restarted; with fewer the run ends.
         restarts: how often in a run each replica may be restarted.
@@ -75,6 +75,7 @@ class Vanilla:
     shrink: bool | None = None
     cache_dtype: Literal["float32", "bfloat16"] | None = None
     replicas: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
+    at_once: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
     launcher: Annotated[Any, Chooses("launcher")] = "dovetail/local"
     floor: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
     restarts: Annotated[int, Ge(0)] = attrs.field(default=1, validator=in_range)
@@ -170,6 +171,7 @@ class VanillaEngine:
     pad_id: int
     decode: Callable[[Sequence[int]], str] = attrs.field(repr=False)
     version: int = 0
+    least_positions: int = SHORTEST_PROMPT
     shapes: set[tuple[Any, ...]] = attrs.field(factory=set, repr=False)
 
     @property
@@ -235,7 +237,7 @@ class VanillaEngine:
         weights = self.open_weights()
         check_prompts(prompt_tokens, prompt_mask, keys)
         prompts, samples = keys.shape
-        tokens, mask = _bucket(np.asarray(prompt_tokens, np.int32), np.asarray(prompt_mask, bool))
+        tokens, mask = _bucket(np.asarray(prompt_tokens, np.int32), np.asarray(prompt_mask, bool), self.least_positions)
         refused = unknown_ids(tokens, mask, self.vocab_size)
         return Batch(
             graphdef=self.graphdef,
@@ -372,12 +374,10 @@ def _numbers(sampling: Sampling) -> Numbers:
 
 
 def _bucket(
-    tokens: Int[np.ndarray, "prompt position"], mask: Bool[np.ndarray, "prompt position"]
+    tokens: Int[np.ndarray, "prompt position"], mask: Bool[np.ndarray, "prompt position"], least: int = SHORTEST_PROMPT
 ) -> tuple[Int[np.ndarray, "prompt position"], Bool[np.ndarray, "prompt position"]]:
     """Drop positions that are padding in all rows, down to a bucket of lengths."""
-    used = tokens.shape[1] - int(np.argmax(np.append(mask.any(axis=0), True)))
-    length = SHORTEST_PROMPT
-    while length < used:
-        length *= 2
-    first = max(0, tokens.shape[1] - length)
+    width = tokens.shape[1]
+    used = width - int(np.argmax(np.append(mask.any(axis=0), True)))
+    first = width - prompt_positions(used, width, least)
     return tokens[:, first:], mask[:, first:]
