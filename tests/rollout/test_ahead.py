@@ -1,6 +1,9 @@
 """Sampling ahead of the updates: results independent of timing, resuming in every state of the channels, refusals."""
 
 import errno
+import os
+import subprocess
+import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -90,8 +93,22 @@ def test_what_ran_when_is_measured_apart_from_what_came_of_it(undisturbed):
     assert [n for n in names - {"phase", "step"} if n not in documented and not n.startswith(known)] == []
 
 
-def test_nothing_is_compiled_after_the_second_step(undisturbed):
-    lines = read_lines(undisturbed / "timings.jsonl", "rl")
+@pytest.mark.slow
+def test_nothing_is_compiled_after_the_second_step(tmp_path):
+    """In a process of its own: what another run of this process has compiled would not be compiled again."""
+    (tmp_path / "empty.gin").write_text("")
+    sets = [part for override in BESIDE for part in ("--set", override)]
+    command = [
+        sys.executable,
+        "-m",
+        "dovetail",
+        "train",
+        str(tmp_path / "empty.gin"),
+        "--folder",
+        str(tmp_path / "run"),
+    ]
+    subprocess.run([*command, *sets], check=True, timeout=600, env=os.environ | {"JAX_PLATFORMS": "cpu"})
+    lines = read_lines(tmp_path / "run" / "timings.jsonl", "rl")
     (second,) = [number for number, line in enumerate(lines) if line["step"] == 2 and "time/update" in line]
     assert any("compile/programs" in line for line in lines[: second + 1]), "it is counted"
     assert [line["compile/programs"] for line in lines[second + 1 :] if "compile/programs" in line] == []

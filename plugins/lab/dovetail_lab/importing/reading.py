@@ -41,8 +41,8 @@ def read(path: Path, calls: Mapping[str, str], *, base: str | None = None) -> di
         found = dict(readers[path.suffix](_text(path), path.name, calls))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
-    except (RecursionError, MemoryError) as error:  # MemoryError: Python's parser, of brackets
-        raise ConfigError(f"{path}: it is nested too deeply") from error
+    except (RecursionError, MemoryError):  # MemoryError: Python's parser, of brackets; there is memory enough
+        raise ConfigError(f"{path}: it is nested too deeply") from None
     except (SyntaxError, ValueError) as error:
         raise ConfigError(f"{path}: {' '.join(str(error).split())}") from error
     if base is not None and base in found:
