@@ -71,8 +71,8 @@ def test_a_server_draws_parts_of_groups_as_whole_ones(tmp_path):
 @pytest.mark.slow
 def test_a_server_opens_a_folder_whose_config_has_its_sizes_in_a_part():
     served = Engine(str(FIXTURES / "gemma3"), {})
-    body = {"sampling": attrs.asdict(RANDOM), "eos_ids": []}
-    (drawn,) = served.complete({**body, "requests": [{"prompt": [3, 4], "key": [0, 1]}]})
+    body = {"sampling": attrs.asdict(RANDOM), "eos_ids": [], "form": [1, 1, 2]}
+    (drawn,) = served.complete({**body, "requests": [{"prompt": [3, 4], "key": [0, 1], "group": 0}]})
     assert drawn["tokens"]
 
 
