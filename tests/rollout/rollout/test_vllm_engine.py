@@ -27,7 +27,7 @@ from dovetail.host.episodes import Rounds
 from dovetail.train.loop import train
 from dovetail_kit.rollout import CHECKS, EngineCase, Numbers, check_close, expected_logps
 from dovetail_kit.rollout.case import make_keys
-from dovetail_kit.rollout.checks import RANDOM, check_reported_logps, check_sync
+from dovetail_kit.rollout.checks import RANDOM, check_long_prompts_after_a_sync, check_reported_logps, check_sync
 from dovetail_kit.rollout.episodes import TURNS
 from dovetail_model.model.pretrained import Pretrained
 
@@ -202,9 +202,7 @@ def test_the_text_tower_of_gemma_3(tmp_path):
     with closing(each.open()) as engine:
         check_reported_logps(each.sharing(engine))
         check_sync(each.sharing(engine))
-        prompt = np.random.default_rng(0).integers(2, 13, (1, 100))
-        engine.sync(each.weights, 2)
-        assert off_by(each, engine, each.weights, prompt) < 1e-4
+        check_long_prompts_after_a_sync(each.sharing(engine))
 
 
 def test_an_adapter_alone(tmp_path):
