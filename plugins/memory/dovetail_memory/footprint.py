@@ -65,6 +65,7 @@ class Footprint:
     known: dict[Settled, dict[tuple[int, ...], Account]] = attrs.field(factory=dict, init=False, eq=False)
     traces: dict[Settled, dict[str, Traced]] = attrs.field(factory=dict, init=False, eq=False)
     """A cache of traces, each of which takes seconds for a large model."""
+    states: dict[str, tuple[Weights, Any]] = attrs.field(factory=dict, init=False, eq=False)
 
     def account(self, settled: Settled) -> Account:
         """Return the memory of the fullest devices in a step with this choice."""
@@ -187,9 +188,11 @@ class Footprint:
         return traced(passes, weights, batch, self.algorithm.hyper).peak - _bytes(weights)
 
     def _trained(self, model: str) -> tuple[Weights, Any]:
-        """Return the shapes of a model's weights and of its optimiser's state."""
-        weights = (self.models.shapes() if model == POLICY else self.models.critic_shapes())[1]
-        return weights, jax.eval_shape(_optimiser(self.algorithm, model).init, weights.trained)
+        """Return the shapes of a model's weights and of its optimiser's state, which take a quarter of a second."""
+        if model not in self.states:
+            weights = (self.models.shapes() if model == POLICY else self.models.critic_shapes())[1]
+            self.states[model] = weights, jax.eval_shape(_optimiser(self.algorithm, model).init, weights.trained)
+        return self.states[model]
 
     def _update(self, model: str, settled: Settled) -> Traced:
         """Return the trace of a model's update, without the weights that it reads.

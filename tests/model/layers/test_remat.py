@@ -9,7 +9,7 @@ import pytest
 from flax import nnx
 
 from dovetail_model.layers.quantised import Quantised
-from dovetail_model.layers.remat import recomputed, times
+from dovetail_model.layers.remat import recomputed, times, times_both
 
 LAYERS, ROWS, WIDTH, INNER = 6, 64, 8, 512
 SAVE_PRODUCTS = jax.checkpoint_policies.dots_saveable
@@ -111,3 +111,21 @@ def test_a_narrow_product_and_its_gradients_are_those_of_rounded_factors():
         here = function(functools.partial(total, times))(x, kernel)
         there = function(functools.partial(total, jnp.matmul))(x, kernel)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0.02, atol=0.02), here, there)
+
+
+@pytest.mark.parametrize("of_change", ["float32", "bfloat16"])
+def test_two_products_in_one_branch_are_those_of_two_and_so_are_their_gradients(of_change):
+    rng = np.random.default_rng(0)
+    x, a, b = (jnp.asarray(rng.normal(size=shape), jnp.bfloat16) for shape in ((5, 7), (7, 2), (2, 3)))
+    factors = (x, a.astype(of_change), b.astype(of_change))
+
+    def total(multiply, x, a, b):
+        return jnp.sum(jnp.sin(multiply(x, a, b).astype(jnp.float32)))
+
+    def apart(x, a, b):
+        return times(times(x, a), b)
+
+    gradients = [jax.value_and_grad(functools.partial(total, how), (0, 1, 2)) for how in (times_both, apart)]
+    jax.tree.map(np.testing.assert_array_equal, *(jax.jit(gradient)(*factors) for gradient in gradients))
+    branches = [str(jax.make_jaxpr(gradient)(*factors)).count("cond[") for gradient in gradients]
+    assert branches == [2, 6]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Key
 
-from dovetail_model.layers.remat import times
+from dovetail_model.layers.remat import times_both
 
 
 class LowRank(nnx.Module):
@@ -55,7 +55,7 @@ class LowRank(nnx.Module):
         """Return y. `keys` are given only in training, one for each token, which is a row of x."""
         if keys is not None and self.dropout:
             x = self._drop(x, keys)
-        return times(times(x, self.a[...]), self.b[...]) * self.scale
+        return times_both(x, self.a[...], self.b[...]) * self.scale
 
     def _drop(self, x: Float[Array, "row inputs"], keys: Key[Array, "row"]) -> Float[Array, "row inputs"]:
         inputs, kept = x.shape[1], 1.0 - self.dropout
