@@ -47,6 +47,7 @@ def interruptions() -> Iterator[list[int]]:
     They are recorded because a library being imported may turn the interrupt into another error. A terminal that
     closes, or a scheduler that stops a job, sends several signals: while one is being handled, which may include
     writing a checkpoint, further ones are ignored, except for Ctrl-C, by which a user says that this takes too long.
+    Where Python drops an interrupt, see `stop_if_asked`, it would print a traceback: it says nothing.
     """
     came: list[int] = []
     _HEARD.append(came)
@@ -58,15 +59,23 @@ def interruptions() -> Iterator[list[int]]:
         if not (later or dealt_with):
             raise KeyboardInterrupt
 
+    report = sys.unraisablehook
+
+    def report_others(dropped: sys.UnraisableHookArgs) -> None:
+        if not (came and dropped.exc_type is KeyboardInterrupt):
+            report(dropped)
+
     changed = {}
     if threading.current_thread() is threading.main_thread():
         defaults = {getattr(signal, name): default for name, default in _DEFAULTS.items() if hasattr(signal, name)}
         changed = {number: default for number, default in defaults.items() if signal.getsignal(number) == default}
     for number in changed:
         signal.signal(number, note)
+    sys.unraisablehook = report_others
     try:
         yield came
     finally:
+        sys.unraisablehook = report
         _HEARD[:] = [heard for heard in _HEARD if heard is not came]
         for number, default in changed.items():
             signal.signal(number, default)

@@ -1,5 +1,6 @@
 """A signal that comes where Python drops exceptions still ends a run, at its next step."""
 
+import gc
 import signal
 import sys
 
@@ -17,8 +18,26 @@ class _Dropped:
         signal.raise_signal(signal.SIGINT)
 
 
+class _Broken:
+    def __del__(self):
+        raise ValueError
+
+
+def _while_rubbish_is_collected(phase, info):
+    if phase == "start":
+        signal.raise_signal(signal.SIGINT)
+
+
+def _collect():
+    gc.callbacks.append(_while_rubbish_is_collected)
+    try:
+        gc.collect()
+    finally:
+        gc.callbacks.remove(_while_rubbish_is_collected)
+
+
 @pytest.fixture
-def lost(monkeypatch):
+def printed(monkeypatch):
     """What Python could only print."""
     found = []
     monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: found.append(unraisable.exc_type))
@@ -27,11 +46,13 @@ def lost(monkeypatch):
     return found
 
 
-def test_a_lost_interrupt_is_raised_where_it_cannot_be_lost(lost):
+@pytest.mark.parametrize("lose", [_Dropped, _collect])
+def test_a_lost_interrupt_is_raised_where_it_cannot_be_lost(lose, printed):
     with interruptions() as came:
         stop_if_asked()
-        _Dropped()
-        assert (lost, came) == ([KeyboardInterrupt], [signal.SIGINT])
+        _Broken()
+        lose()
+        assert (printed, came) == ([ValueError], [signal.SIGINT])
         with interruptions(), pytest.raises(KeyboardInterrupt):
             stop_if_asked()
         with pytest.raises(KeyboardInterrupt):
