@@ -1,11 +1,9 @@
 """The README's plugin, copied word for word into a distribution, trains."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.core.train.several import ended, start
 from tests.core.train.tiny import TINY
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
@@ -26,7 +24,6 @@ def test_the_plugin_of_the_readme_trains(tmp_path):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-rl\nVersion: 0.1\n")
     (info / "entry_points.txt").write_text(f"[dovetail]\n{entry}\n")
-    (tmp_path / "empty.gin").write_text("")
     overrides = (
         *TINY,
         "sft.steps=0",
@@ -34,24 +31,8 @@ def test_the_plugin_of_the_readme_trains(tmp_path):
         "train.policy_loss=soft_clip",
         "policy_loss.soft_clip.temperature=0.5",
     )
-    sets = [part for override in overrides for part in ("--set", override)]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "dovetail",
-            "train",
-            str(tmp_path / "empty.gin"),
-            "--folder",
-            str(tmp_path / "run"),
-            *sets,
-        ],
-        env=os.environ | {"PYTHONPATH": str(tmp_path), "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    ((status, said),) = ended([start(tmp_path / "run", [], overrides, variables={"PYTHONPATH": str(tmp_path)})])
+    assert status == 0, said
     assert '"acme-rl": "0.1"' in (tmp_path / "run" / "environment.json").read_text()
     assert "policy_loss/loss" in (tmp_path / "run" / "metrics.jsonl").read_text()
 

@@ -189,8 +189,8 @@ def test_a_reward_that_sleeps_is_named_while_the_run_waits(name, tmp_path, monke
     monkeypatch.setattr(slow, "SLOW_SECONDS", 0.1)
     monkeypatch.setattr(slow, "_TOLD", set())
     said = (
-        r"reward functions of '.*own\.py' has not returned for 0\.1 s, and nothing ends it \[.*:\d+\]; with"
-        r" reward\.functions\.pool = 'processes' its calls have a time limit, pool\.processes\.seconds"
+        r"reward functions of '.*own\.py' has not returned for 0\.1 s, and nothing ends it \[.*:\d+\]; in a pool of"
+        r" workers \(reward\.functions\.pool\) its calls have a time limit"
     )
     drawn = Completions(
         tokens=np.ones((2, 1), np.int32),

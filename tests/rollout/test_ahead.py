@@ -1,9 +1,6 @@
 """Sampling ahead of the updates: results independent of timing, resuming in every state of the channels, refusals."""
 
 import errno
-import os
-import subprocess
-import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +12,7 @@ import attrs
 import pytest
 from orbax.checkpoint import CheckpointManager
 from tests.core.train.cut_off import cut_off
+from tests.core.train.several import ended, start
 from tests.core.train.test_loop import assert_same_parameters
 from tests.core.train.tiny import TINY
 from tests.sampled import sampled
@@ -96,18 +94,8 @@ def test_what_ran_when_is_measured_apart_from_what_came_of_it(undisturbed):
 @pytest.mark.slow
 def test_nothing_is_compiled_after_the_second_step(tmp_path):
     """In a process of its own: what another run of this process has compiled would not be compiled again."""
-    (tmp_path / "empty.gin").write_text("")
-    sets = [part for override in BESIDE for part in ("--set", override)]
-    command = [
-        sys.executable,
-        "-m",
-        "dovetail",
-        "train",
-        str(tmp_path / "empty.gin"),
-        "--folder",
-        str(tmp_path / "run"),
-    ]
-    subprocess.run([*command, *sets], check=True, timeout=600, env=os.environ | {"JAX_PLATFORMS": "cpu"})
+    ((status, said),) = ended([start(tmp_path / "run", [], BESIDE)])
+    assert status == 0, said
     lines = read_lines(tmp_path / "run" / "timings.jsonl", "rl")
     (second,) = [number for number, line in enumerate(lines) if line["step"] == 2 and "time/update" in line]
     assert any("compile/programs" in line for line in lines[: second + 1]), "it is counted"

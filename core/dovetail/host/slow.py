@@ -42,7 +42,7 @@ def _tell(part: Part, thread: int, seconds: float) -> None:
     _TOLD.add(component.label)
     files = [part.statics[name] for name in component.declares.get("programs", ()) if part.statics.get(name)]
     said = f"{component.kind} {component.name}{f' of {str(files[0])!r}' if files else ''}"
-    advice = f"; with {component.label}.pool = 'processes' its calls have a time limit, pool.processes.seconds"
+    advice = f"; in a pool of workers ({component.label}.pool) its calls have a time limit"
     warnings.warn(
         f"{said} has not returned for {seconds:g} s, and nothing ends it{_at(thread)}"
         f"{advice if 'pool' in component.common else ''}",

@@ -8,6 +8,7 @@ import attrs
 from flax import nnx
 
 from dovetail.devices.memory import allowed, base
+from dovetail.plan.placement import samples_here
 from dovetail.progress import in_bytes
 from dovetail.protocols import DoesNotFit
 from dovetail.train.models import Models
@@ -36,7 +37,7 @@ class Room:
         found = {"parameters": devices.bytes(weights)}
         if self.restored:
             found["the checkpoint's"] = devices.bytes(weights.trained)
-        if self.batch and config.choice("train.rollout").declares.get("placed"):
+        if self.batch and samples_here(config):
             model, prompts = nnx.merge(graphdef, *weights), self.batch.prompts
             found["cache"] = cache_bytes(model, config, prompts, prompts * self.batch.samples) // devices.parts
         if own := base():
@@ -54,9 +55,10 @@ class Room:
         Raises:
             DoesNotFit: with single changes that would fit.
         """
-        if self.fits:
+        parts, may = self.parts(), allowed(self.models.config.memory)
+        if sum(parts.values()) <= may:
             return
-        parts, may, fitting = self.parts(), allowed(self.models.config.memory), list(self._changes())
+        fitting = list(self._changes())
         advice = f"with one of these it fits: {'; '.join(fitting)}" if fitting else "no single change makes it fit"
         each = ", ".join(f"{name} {in_bytes(size)}" for name, size in parts.items())
         raise DoesNotFit(
