@@ -9,10 +9,9 @@ import shutil
 import sys
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from importlib import metadata
 from pathlib import Path
-from typing import IO
 
 import attrs
 
@@ -21,8 +20,9 @@ from dovetail.devices.presence import devices
 from dovetail.errors import RunError
 from dovetail.registry import current
 from dovetail.run.code import CODE, claim_code
-from dovetail.run.files import hold, read_record, write_whole
+from dovetail.run.files import read_record, write_whole
 from dovetail.run.journal import FILES, MESSAGES, Journal, Silent, keeps_messages
+from dovetail.run.sole import Sole, hold_alone
 from dovetail.run.sources import SOURCES
 
 LIBRARIES = (
@@ -51,7 +51,7 @@ class RunFolder:
     config_id: str
     run_id: str
     journal: Journal
-    lock: IO[bytes] | None = None
+    lock: Sole | None = None
 
     @property
     def checkpoints(self) -> Path:
@@ -82,7 +82,7 @@ def open_folder(path: Path, config: Config) -> RunFolder:
         path.mkdir(parents=True, exist_ok=True)
         _see_that_own(path)
         with ExitStack() as undo:
-            lock = undo.enter_context(hold(path / LOCK, f"run folder '{path}'"))
+            lock = undo.enter_context(closing(hold_alone(path / LOCK, f"run folder '{path}'")))
             _claim(path, config)
             claim_code(path, config)
             _note_environment(path)
