@@ -15,6 +15,8 @@ ahead: steps per second, and what `dovetail simulate` predicts for these and for
 with one.
 `recovery` (`--recovery`): one of two replicas is killed with SIGKILL, so many times in mid-batch and during a sync: the
 seconds until it may be asked again, with the newest weights. Once with these servers and once with `vanilla`.
+`machine` (`--machines`): the same for a replica whose machine of a Ray cluster is lost with all that runs there, so
+many times; a spare machine has room for it. The machines are processes of this one. Needs the extra `ray`.
 """
 
 from __future__ import annotations
@@ -132,7 +134,7 @@ class Timed(VllmServer):
         return answers
 
 
-def fleet(replicas: int, connections: int, accelerator: list[float], restarts: int = 1) -> Fleet:
+def fleet(replicas: int, connections: int, accelerator: list[float], restarts: int = 1, launcher: Any = None) -> Fleet:
     """Return a fleet of accelerators, not yet started."""
     serving = Serving(
         command=(sys.executable, __file__, "serve"),
@@ -144,7 +146,7 @@ def fleet(replicas: int, connections: int, accelerator: list[float], restarts: i
     def replica(place: Place) -> VllmServer:
         return Timed(serving=serving, place=place, sleeps=False, calls=connections)
 
-    return Fleet(name="vllm", launcher=Local(), replica=replica, count=replicas, restarts=restarts, floor=1)
+    return Fleet(name="vllm", launcher=launcher or Local(), replica=replica, count=replicas, restarts=restarts, floor=1)
 
 
 def sampled(opened: Fleet, requests: list[Request], most: int) -> tuple[float, list[Answer]]:
@@ -250,21 +252,51 @@ def recovery(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     accelerator = [options.step, options.slots, options.mean, options.sigma]
     opened = fleet(2, options.slots, accelerator, restarts=1000)
     opened.start(folder)
-    requests = [Request([2, 3, 4], seed) for seed in range(8 * options.slots)]
-    weights = itertools.cycle((folder / "even", folder / "odd"))
-    for name in ("even", "odd"):
-        (folder / name).mkdir()
-        (folder / name / "config.json").write_text((folder / "config.json").read_text())
+    rounds, (sample, sync) = range(options.recovery), both(opened, folder, options.slots)
     found = {
-        "simulated, mid-batch": [
-            killed(opened, lambda: sampled(opened, requests, 96), 0.5) for _ in range(options.recovery)
-        ],
-        "simulated, sync": [
-            killed(opened, lambda: opened.load(next(weights)), LOADING / 2) for _ in range(options.recovery)
-        ],
+        "simulated, mid-batch": [killed(opened, sample, 0.5, kill_process) for _ in rounds],
+        "simulated, sync": [killed(opened, sync, LOADING / 2, kill_process) for _ in rounds],
     }
     opened.stop()
     return {name: summed(each) for name, each in (found | recovery_of_vanilla(options.recovery)).items()}
+
+
+def both(opened: Fleet, folder: Path, slots: int) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Return what samples a batch, and what hands over weights."""
+    requests = [Request([2, 3, 4], seed) for seed in range(8 * slots)]
+    for name in ("even", "odd"):
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "config.json").write_text((folder / "config.json").read_text())
+    weights = itertools.cycle((folder / "even", folder / "odd"))
+    return lambda: sampled(opened, requests, 96), lambda: opened.load(next(weights))
+
+
+def recovery_of_a_machine(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Lose machines, and measure how long their replicas are away."""
+    from ray.cluster_utils import Cluster
+
+    from dovetail_rollout.launcher.ray import Ray
+
+    memory: Any = {"object_store_memory": 100 * 2**20}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False, **memory})
+    machines = {node.node_id: node for node in (cluster.add_node(num_cpus=1, **memory) for _ in range(2))}
+    launcher = Ray(address=cluster.address, strategy="SPREAD")
+    opened = fleet(2, options.slots, [options.step, options.slots, options.mean, options.sigma], 1000, launcher)
+    opened.start(folder)
+
+    def lose(member: Any) -> None:
+        cluster.remove_node(machines.pop(member.host.place.node), allow_graceful=False)
+
+    found: dict[str, list[tuple[float, float]]] = {}
+    sample, sync = both(opened, folder, options.slots)
+    for name, work, after in (("machine, mid-batch", sample, 0.5), ("machine, sync", sync, LOADING / 2)):
+        for _ in range(options.machines):
+            spare = cluster.add_node(num_cpus=1, **memory)
+            machines[spare.node_id] = spare
+            found.setdefault(name, []).append(killed(opened, work, after, lose))
+    opened.stop()
+    cluster.shutdown()
+    return {name: summed(each) for name, each in found.items()}
 
 
 def recovery_of_vanilla(rounds: int) -> dict[str, list[tuple[float, float]]]:
@@ -294,21 +326,26 @@ def recovery_of_vanilla(rounds: int) -> dict[str, list[tuple[float, float]]]:
     found: dict[str, list[tuple[float, float]]] = {"vanilla, mid-batch": [], "vanilla, sync": []}
     for _ in range(rounds):
         sample()  # compiles what a replica that has come back lacks
-        found["vanilla, mid-batch"].append(killed(engine.host, sample, 0.3))
-        found["vanilla, sync"].append(killed(engine.host, sync, 0.005))
+        found["vanilla, mid-batch"].append(killed(engine.host, sample, 0.3, kill_process))
+        found["vanilla, sync"].append(killed(engine.host, sync, 0.005, kill_process))
     engine.close()
     return found
 
 
-def killed(opened: Fleet, work: Callable[[], Any], after: float) -> tuple[float, float]:
-    """Kill replica 1 so many seconds into the work; return the seconds until it is back, and those of the work."""
+def kill_process(member: Any) -> None:
+    """Kill the process of a replica on this machine."""
+    guard = member.host.process._process.pid
+    os.kill(int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0]), signal.SIGKILL)
+
+
+def killed(opened: Fleet, work: Callable[[], Any], after: float, end: Callable[[Any], None]) -> tuple[float, float]:
+    """End replica 1 so many seconds into the work; return the seconds until it is back, and those of the work."""
     member, at = opened.members[1], list[float]()
-    life, guard = member.life, member.host.process._process.pid  # pyright: ignore
-    victim = int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0])
+    life = member.life
 
     def kill() -> None:
         at.append(time.perf_counter())
-        os.kill(victim, signal.SIGKILL)
+        end(member)
         while not (member.life > life and member.routable) and time.perf_counter() - at[0] < 300:
             time.sleep(0.005)
         at.append(time.perf_counter())
@@ -363,6 +400,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0, help="of the runs that train; 0 trains none")
     parser.add_argument("--completions", type=int, default=512, help="of a step of such a run")
     parser.add_argument("--recovery", type=int, default=0, help="kills of each sort; 0 kills none")
+    parser.add_argument("--machines", type=int, default=0, help="that are lost in each way; 0 loses none")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -374,6 +412,8 @@ def main() -> None:
             figures["training"] = training(options, folder)
         if options.recovery:
             figures["recovery"] = recovery(options, folder)
+        if options.machines:
+            figures["machine"] = recovery_of_a_machine(options, folder)
         if options.held:
             figures["held"] = held(options, folder)
     print(json.dumps(figures, indent=2))

@@ -1,4 +1,5 @@
-"""A whole run on a cluster that `ray start` has made: the trainer here, its replicas, rewards and tools on a machine."""
+"""A whole run on a cluster that `ray start` has made: the trainer on a machine, its replicas, rewards and tools on another.
+"""
 
 import json
 import secrets
@@ -13,6 +14,7 @@ from tests.core.train.several import free_port
 from dovetail.run.files import read_lines
 
 RAY = str(Path(sys.executable).with_name("ray"))
+RAY_TRAIN = str(Path(__file__).parents[1] / "configs" / "cluster" / "ray_train.py")
 SMALL = (
     *("model.decoder.width=32", "sft.steps=20", "train.steps=3", "train.prompts=4", "train.group_size=4"),
     *("eval.examples=8", "eval.batch_size=8", "eval.every=2", "eval.samples=1", "run.sinks=()"),
@@ -37,9 +39,9 @@ def machine(*options):
         process.communicate(timeout=60)
 
 
-def trained(folder, *settings):
+def trained(folder, *settings, program=("-m", "dovetail", "train")):
     sets = [f"--set={each}" for each in (*SMALL, *settings)]
-    command = [sys.executable, "-m", "dovetail", "train", "calculation", "--folder", str(folder), *sets]
+    command = [sys.executable, *program, "calculation", "--folder", str(folder), *sets]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     lines = read_lines(folder / "metrics.jsonl")
@@ -57,9 +59,14 @@ def test_a_run_uses_the_machines_of_a_cluster_and_computes_what_it_does_alone(tm
     there = ["--address", address, "--num-cpus=0", "--resources", json.dumps({"engine": 2, "worker": 4})]
     elsewhere = [each.format(address=address) for each in ELSEWHERE]
     with ExitStack() as machines:
-        head = ["--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false"]
+        head = ["--head", f"--port={port}", "--num-cpus=1", "--include-dashboard=false"]
         machines.enter_context(machine(*head))
         machines.enter_context(machine(*there))
         # nothing but the second machine has these resources, and a run does not wait for what is not there
-        on_the_cluster = trained(tmp_path / "cluster", *elsewhere)
-    assert on_the_cluster == trained(tmp_path / "alone")
+        from_outside = trained(tmp_path / "outside", *elsewhere)
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        # and nothing but the first has a CPU, where Ray starts the trainer
+        within = trained(tmp_path / "within", *elsewhere, program=(RAY_TRAIN, "--processes=1"))
+    alone = trained(tmp_path / "alone")
+    assert from_outside == alone
+    assert within == alone
