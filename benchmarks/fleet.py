@@ -37,6 +37,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -413,7 +414,8 @@ def main() -> None:
         if options.recovery:
             figures["recovery"] = recovery(options, folder)
         if options.machines:
-            figures["machine"] = recovery_of_a_machine(options, folder)
+            with redirect_stdout(sys.stderr):  # Ray tells there of a machine that it has lost
+                figures["machine"] = recovery_of_a_machine(options, folder)
         if options.held:
             figures["held"] = held(options, folder)
     print(json.dumps(figures, indent=2))
