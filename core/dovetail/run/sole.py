@@ -36,7 +36,7 @@ class Sole:
     def close(self) -> None:
         """Leave the folder to others, of any host."""
         self.ended.set()
-        self.beats.join()
+        self.beats.join(BEAT_SECONDS)
         with suppress(OSError):
             self.file.truncate(0)
         self.file.close()
