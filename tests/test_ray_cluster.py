@@ -1,5 +1,4 @@
-"""A whole run on a cluster that `ray start` has made: the trainer on a machine, its replicas, rewards and tools on another.
-"""
+"""A whole run on a cluster of `ray start`: the trainer on a machine, its replicas, rewards and tools on another."""
 
 import json
 import secrets
