@@ -16,8 +16,9 @@ whole report of each and the plot alone, `atlas.svg`, and `FOLDER/atlas.md` list
 for. The same command again goes on where it stands. What the config cannot plan, such as an estimator that needs
 several turns, is left out and named.
 
-The control is GRPO, with the mean over all tokens. Corrections are compared where they have something to do: the
-sampler is four steps, 32 updates, behind the trainer, and the control corrects nothing (`uncorrected.py`).
+The control is GRPO, with the mean over all tokens. Corrections are compared where they have something to do, with a
+control that corrects nothing (`uncorrected.py`): in `correction` the sampler is four steps, 32 updates, behind the
+trainer, and in `mismatch` it has weights of eight bits (`float8.py`).
 
 The families `staleness_...` compare sampling 1, 2 and 4 steps ahead with sampling in turn, each with another way to
 correct for it, or none. Their settings are those of the quickstart, one update per batch, for 200 of its 700 steps.
@@ -73,7 +74,7 @@ class Family:
         settings: of all arms.
         arms: what each arm sets, by name, the control first.
         needs: a setting that a component has no default for, by component; `{max_tokens}` is the task's length limit.
-        plugin: a file with components that they need.
+        plugins: files with components that they need.
         metric: what is compared, at the end of training; higher is better.
     """
 
@@ -82,18 +83,18 @@ class Family:
     settings: tuple[str, ...] = ()
     arms: Mapping[str, Sequence[str]] | None = None
     needs: Mapping[str, str] = attrs.field(factory=dict)
-    plugin: Path | None = None
+    plugins: Sequence[Path] = ()
     metric: str = "eval/accuracy"
 
 
-def staleness(*settings: str, plugin: Path | None = None) -> Family:
+def staleness(*settings: str, plugins: Sequence[Path] = ()) -> Family:
     """Return the family of steps ahead with a correction."""
     quickstart = (
         *("train.prompts=64", "train.epochs=1", "train.mini_batch_size=512", "train.lr=3e-4", "train.steps=200"),
         *("eval.every=25", "eval.examples=500", "eval.batch_size=500"),
     )
     ahead = {f"k{k}": [f"train.staleness={k}"] for k in (0, 1, 2, 4)}
-    return Family(settings=(*quickstart, *settings), arms=ahead, plugin=plugin)
+    return Family(settings=(*quickstart, *settings), arms=ahead, plugins=plugins)
 
 
 def arms_of(kind: str, *names: str) -> dict[str, list[str]]:
@@ -103,7 +104,7 @@ def arms_of(kind: str, *names: str) -> dict[str, list[str]]:
 
 LENGTH_LIMIT = "loss_agg.sequence_mean_token_scale.normalizer={max_tokens}"
 """The normaliser that TRL gives it: the longest completion that may be sampled."""
-UNCORRECTED = HERE / "uncorrected.py"
+UNCORRECTED, FLOAT8 = HERE / "uncorrected.py", HERE / "float8.py"
 CLIPPING = ("train.lr=3e-4",)
 """With which many more tokens leave the clip range."""
 HIGHER = {f"high{e}": [f"policy_loss.grpo.epsilon_high={e}"] for e in (0.2, 0.28, 0.5)}
@@ -111,8 +112,9 @@ FAMILIES = {
     "policy_loss": Family("policy_loss", "grpo"),
     "advantage": Family("advantage", "grpo"),
     "loss_agg": Family("loss_agg", "token_mean", needs={"sequence_mean_token_scale": LENGTH_LIMIT}),
-    "correction": Family("correction", "uncorrected", ("train.staleness=4",), plugin=UNCORRECTED),
-    "staleness_none": staleness("train.correction='uncorrected'", plugin=UNCORRECTED),
+    "correction": Family("correction", "uncorrected", ("train.staleness=4",), plugins=[UNCORRECTED]),
+    "mismatch": Family("correction", "uncorrected", ("train.rollout='float8'",), plugins=[UNCORRECTED, FLOAT8]),
+    "staleness_none": staleness("train.correction='uncorrected'", plugins=[UNCORRECTED]),
     "staleness_tis_token": staleness("train.correction='tis_token'"),
     "staleness_decoupled_ppo": staleness("train.policy_loss='decoupled_ppo'"),
     "claim_clip_higher": Family(arms=HIGHER, metric="entropy/mean"),
@@ -152,8 +154,8 @@ def base(config: Path, folder: Path, sets: Sequence[str]) -> list[str]:
 
 def candidates(config: Path, family: Family, sets: Sequence[str]) -> tuple[Mapping[str, Sequence[str]], dict[str, str]]:
     """Return what each arm sets, the control first; and why components are left out, if the config cannot have them."""
-    if family.plugin:
-        add_file(str(family.plugin))
+    for plugin in family.plugins:
+        add_file(str(plugin))
     if family.arms:
         return dict(family.arms), {}
     kind, control = family.kind, family.control
