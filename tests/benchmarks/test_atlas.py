@@ -95,6 +95,18 @@ def test_corrections_are_compared_with_none_where_the_sampler_is_behind():
     assert {"tis_token", "tis_sequence", "icepop"} <= set(names)
 
 
+@pytest.mark.usefixtures("no_plugin_is_left")
+def test_corrections_are_compared_with_none_where_the_sampler_has_coarser_matrices():
+    atlas = module()
+    atlas.candidates(atlas.config_of("sums"), atlas.FAMILIES["mismatch"], ())
+    engine = current().get("rollout", "float8").load()
+    matrix, vector = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3) ** 3, np.linspace(0, 1, 5, dtype=np.float32)
+    made = sys.modules[engine.__module__].rounded({"matrix": matrix, "vector": vector})
+    np.testing.assert_array_equal(made["vector"], vector)
+    assert not np.array_equal(made["matrix"], matrix)
+    np.testing.assert_allclose(made["matrix"], matrix, rtol=2.0**-4, atol=2.0**-9 / 448)
+
+
 def test_sampling_ahead_is_compared_with_sampling_in_turn():
     atlas = module()
     arms, _ = atlas.candidates(atlas.config_of("sums"), atlas.FAMILIES["staleness_tis_token"], ())

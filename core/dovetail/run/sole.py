@@ -77,17 +77,17 @@ def _beat(path: Path, ended: threading.Event) -> None:
 
 def _see_that_silent(path: Path, what: str) -> None:
     """Refuse a file that a job on another host touches."""
-    found, began = _read(path), time.monotonic()
-    if not found[0] or found[0].get("host") == platform.node():  # here flock is to be trusted
+    who, touched = _read(path)
+    if not who or who.get("host") == platform.node():  # here flock is to be trusted
         return
-    host, silent = found[0].get("host"), BEAT_SECONDS * SILENT_BEATS
+    host, began, silent = who.get("host"), time.monotonic(), BEAT_SECONDS * SILENT_BEATS
     warnings.warn(
         f"{what} was last used on host {host}: waiting {silent:g} s for a sign of that job", DovetailWarning, 3
     )
     while time.monotonic() - began < silent:
         time.sleep(BEAT_SECONDS / 5)
-        if _read(path) != found:
-            raise RunError(f"{what} is in use on host {host} (process id {found[0].get('process')})")
+        if _read(path) != (who, touched):
+            raise RunError(f"{what} is in use on host {host} (process id {who.get('process')})")
 
 
 def _read(path: Path) -> tuple[dict[str, Any], int]:
