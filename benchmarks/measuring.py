@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import resource
-import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -223,15 +223,11 @@ def population(calls: int) -> Iterator[dict[str, Any]]:
 
 def together(functions: list[Callable[[], Any]]) -> list[Any]:
     """Call functions as the runs of a population, whose compiled calls are combined."""
-    runs, results = Population(len(functions)), [None] * len(functions)
+    runs = Population(len(functions))
 
-    def run(number: int) -> None:
-        with runs.member():
-            results[number] = functions[number]()
+    def run(number: int) -> Any:
+        with runs.member(number):
+            return functions[number]()
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(functions))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
+    with ThreadPoolExecutor(len(functions)) as threads:
+        return list(threads.map(run, range(len(functions))))

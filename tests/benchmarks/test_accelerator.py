@@ -77,9 +77,10 @@ def test_without_time_everything_is_said_to_be_skipped(module, tmp_path, capsys)
 
 
 @pytest.mark.slow
-def test_the_tiny_shape_on_a_cpu(tmp_path):
+def test_the_tiny_shape_and_a_population_on_a_cpu(tmp_path):
     out = tmp_path / "found.jsonl"
-    command = [sys.executable, str(BENCHMARKS / "accelerator.py"), "--shapes", "tiny", "--calls=1", f"--out={out}"]
+    command = [sys.executable, str(BENCHMARKS / "accelerator.py"), "--shapes", "tiny", "population", "--calls=1"]
+    command.append(f"--out={out}")
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=600).stdout
     found = [json.loads(line) for line in out.read_text().splitlines()]
     device, *rest = found
@@ -87,8 +88,9 @@ def test_the_tiny_shape_on_a_cpu(tmp_path):
     assert [each["what"] for each in rest] == [
         *("bfloat16", "float32", "bandwidth", "step"),
         *("decode", "scoring", "update", "memory"),
+        *("decode", "update") * 2,
     ]
-    by_name = {each["what"]: each for each in rest}
+    by_name = {each["what"]: each for each in rest if each["of"] != "population"}
     assert {"tokens_per_s", "bandwidth_bound_tokens_per_s", "times_the_bound"} <= by_name["decode"].keys()
     assert by_name["update"]["operations"] == 3 * by_name["scoring"]["operations"]
     assert by_name["update"]["share_of_matrix_rate"] > 0
