@@ -23,8 +23,8 @@ def cudnn(
     """Mix values by `jax.nn.dot_product_attention`; see `dovetail_model.attention.attend`.
 
     The kernel needs rows without gaps, with queries and keys at the same positions. Therefore keys are sorted by
-    position with padding last, queries are placed at their positions among the keys, and lengths mark the ends of rows.
-    A shared prefix is repeated for each row that reads it; the queries at its positions are computed in vain.
+    position with padding last, queries are placed at their positions among the keys, and lengths mark the ends of rows,
+    which have an even number of places: JAX refuses to train with others. A shared prefix is repeated for each row that reads it; the queries at its positions are computed in vain.
 
     `library` 'xla' computes the same without the kernel, for tests on other devices. The speed has not been measured on
     an accelerator.
@@ -32,7 +32,7 @@ def cudnn(
     assert cap is None, "cuDNN's kernel has no soft cap"
     own = segments[-1].sight
     seq, window, at = len(queries), own.window, own.tokens.at[:, 0]
-    joined = Joined.of(segments, seq).ordered(hidden_first=False)
+    joined = Joined.of(segments, seq).ordered(hidden_first=False).padded(2)
     rows, end = jnp.arange(seq)[:, None], joined.at.shape[1]
     # tokens placed at `end` are dropped: they are masked and see nothing
     placed = jnp.zeros((seq, end, *queries.shape[2:]), queries.dtype)

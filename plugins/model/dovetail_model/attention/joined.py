@@ -43,6 +43,13 @@ class Joined(NamedTuple):
             jnp.take_along_axis(self.at, order, axis=1),
         )
 
+    def padded(self, multiple: int) -> Joined:
+        """Return a copy with hidden keys appended, up to a multiple of some number."""
+        more = -self.at.shape[1] % multiple
+        wide = ((0, 0), (0, more), (0, 0), (0, 0))
+        at = jnp.pad(self.at, ((0, 0), (0, more)), constant_values=HIDDEN)
+        return Joined(jnp.pad(self.keys, wide), jnp.pad(self.values, wide), at)
+
     def lengths(self) -> Int[Array, "seq"]:
         """Return the number of visible keys of each row."""
         return jnp.sum(self.at < HIDDEN, axis=1, dtype=jnp.int32)
