@@ -91,11 +91,15 @@ def traced(function: Callable[..., Any], *shapes: Any, donated: int = 0, gathere
 
 @attrs.define
 class _Operation:
-    """An equation: its operation, and the indices of the values that it reads (None for a constant) and computes."""
+    """An equation: its operation, and the indices of the values that it reads (None for a constant) and computes.
+
+    `carried` says how many of these, the first ones, may take the place of operands.
+    """
 
     name: str
     reads: list[int | None]
     makes: list[int]
+    carried: int
     params: Mapping[str, Any]
     key: Any
 
@@ -227,12 +231,9 @@ class _Program:
 
     def _reused(self, operation: _Operation, made: Sequence[int], dying: Sequence[int]) -> int:
         """Return the bytes of results that take the place of operands."""
-        if operation.name not in IN_PLACE and operation.name not in ("while", "scan"):
-            return 0
-        carried = operation.params["num_carry"] if operation.name == "scan" else len(operation.makes)
         free = sorted(self.sizes[value] for value in dying)
         total = 0
-        for value in operation.makes[:carried]:
+        for value in operation.makes[: operation.carried]:
             if value in made and self.sizes[value] in free:
                 free.remove(self.sizes[value])
                 total += self.sizes[value]
@@ -263,7 +264,7 @@ class _Reader:
                 makes = [self.number(variable) for variable in equation.outvars]
                 numbers |= dict(zip(equation.outvars, makes, strict=True))
                 key = (self._key(equation), apart)
-                self.operations.append(_Operation(name, reads, makes, equation.params, key))
+                self.operations.append(_Operation(name, reads, makes, _carried(equation), equation.params, key))
                 continue
             below: dict[Any, int | None] = dict(zip(inner.invars, reads, strict=True))
             below |= {variable: self.number(variable) for variable in inner.constvars}
@@ -285,6 +286,15 @@ class _Reader:
 
 def _look_up(numbers: Mapping[Any, int | None], atom: Any) -> int | None:
     return None if isinstance(atom, core.Literal) else numbers[atom]
+
+
+def _carried(equation: Any) -> int:
+    """Return how many results may take the place of operands; what a scan stacks has one more axis than in its body."""
+    name, results = equation.primitive.name, equation.outvars
+    if name == "scan":
+        bodies = zip(equation.params["jaxpr"].jaxpr.outvars, results, strict=True)
+        return sum(len(one.aval.shape) == len(whole.aval.shape) for one, whole in bodies)
+    return len(results) if name in IN_PLACE or name == "while" else 0
 
 
 def _inner(equation: Any) -> Any:

@@ -23,8 +23,9 @@ def cudnn(
     """Mix values by `jax.nn.dot_product_attention`; see `dovetail_model.attention.attend`.
 
     The kernel needs rows without gaps, with queries and keys at the same positions. Therefore keys are sorted by
-    position with padding last, queries are placed at their positions among the keys, and lengths mark the ends of rows,
-    which have an even number of places: JAX refuses to train with others. A shared prefix is repeated for each row that reads it; the queries at its positions are computed in vain.
+    position with padding last, queries are placed at their positions among the keys, and lengths mark the ends of rows.
+    Rows have an even number of places, since JAX refuses to train with others. A shared prefix is repeated for each row
+    that reads it; the queries at its positions are computed in vain.
 
     `library` 'xla' computes the same without the kernel, for tests on other devices. The speed has not been measured on
     an accelerator.
