@@ -18,6 +18,7 @@ from dovetail_model.attention.blockwise import SAVED
 from dovetail_model.attention.choice import Shapes, choose
 from dovetail_model.cache import Cache, KeyValues, empty_cache
 from dovetail_model.layers.glu import GLU
+from dovetail_model.layers.head import scores
 from dovetail_model.layers.low_rank import LowRank
 from dovetail_model.layers.mixture import Mixture
 from dovetail_model.layers.norm import RMSNorm
@@ -176,10 +177,7 @@ class Transformer(nnx.Module):
         if not self.spec.has_logits:
             raise ConfigError("the model is a reward model or critic without logits, so it cannot generate text")
         table = (self.embedding if self.unembedding is None else self.unembedding)[...]
-        # CPUs compute products in float32, so a narrower table would be in memory in both types
-        dtype = jnp.float32 if jax.default_backend() == "cpu" else hidden.dtype
-        rows, table = hidden.reshape(-1, self.width).astype(dtype), table.astype(dtype)
-        logits = jnp.einsum("rw,vw->rv", rows, table, preferred_element_type=jnp.float32)
+        logits = scores(hidden.reshape(-1, self.width), table)
         if self.spec.logit_scale != 1:
             logits = logits * self.spec.logit_scale
         if self.spec.logit_cap is not None:

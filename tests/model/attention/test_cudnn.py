@@ -1,4 +1,4 @@
-"""Attention by cuDNN equals the dense one: what is put in order for the kernel, which XLA computes here, and the kernel."""
+"""Attention by cuDNN equals the dense one: what is prepared for the kernel, which XLA computes here, and the kernel."""
 
 import functools
 
@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from tests.model.attention.cases import CASES
 
+from dovetail_model.attention import cudnn as module
 from dovetail_model.attention.cudnn import cudnn
 from dovetail_model.attention.dense import dense
 
 PORTABLE = functools.partial(cudnn, library="xla")
-APPLIES = [name for name in CASES if name not in ("soft-capped", "packed", "all")]
+MASKED = {name: attrs.evolve(case, cap=None) for name, case in CASES.items() if name != "soft-capped"}
+ORDERED = {name: case for name, case in MASKED.items() if name != "packed"}
 
 
 @pytest.fixture
@@ -23,19 +25,37 @@ def exact():
         yield
 
 
-@pytest.mark.parametrize("name", APPLIES)
-def test_equals_the_dense_one(name, exact):
-    CASES[name].check(PORTABLE)
+@pytest.fixture
+def ordered(monkeypatch):
+    """All rows are as long that they have no mask."""
+    monkeypatch.setattr(module, "PAIRS", 0)
 
 
-def test_all_but_a_soft_cap(exact):
-    attrs.evolve(CASES["all"], cap=None).check(PORTABLE)
+@pytest.mark.parametrize("name", MASKED)
+def test_equals_the_dense_one_with_a_mask(name, exact):
+    MASKED[name].check(PORTABLE)
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_equals_the_dense_one_in_order(name, exact, ordered):
+    ORDERED[name].check(PORTABLE)
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="cuDNN needs an NVIDIA GPU; name it with JAX_PLATFORMS=cuda")
-@pytest.mark.parametrize("name", APPLIES)
-def test_the_kernel_equals_the_dense_one_up_to_the_rounding_of_bfloat16(name):
-    (value, gradients), (other, others) = CASES[name].run(dense), CASES[name].run(cudnn, jnp.bfloat16)
+class TestTheKernel:
+    """It equals the dense one up to the rounding of bfloat16."""
+
+    @pytest.mark.parametrize("name", MASKED)
+    def test_with_a_mask(self, name):
+        assert_alike(MASKED[name])
+
+    @pytest.mark.parametrize("name", ORDERED)
+    def test_in_order(self, name, ordered):
+        assert_alike(ORDERED[name])
+
+
+def assert_alike(case):
+    (value, gradients), (other, others) = case.run(dense), case.run(cudnn, jnp.bfloat16)
     np.testing.assert_allclose(other, value, rtol=1e-2)
     for here, there in zip(gradients, others, strict=True):
         np.testing.assert_allclose(there, here, atol=3e-2 * max(1.0, float(jnp.abs(here).max())))

@@ -35,10 +35,12 @@ LEAST_TOKENS_ELSEWHERE: Final = 4096
 """The number of tokens in a micro-batch below which a more frugal mode is faster than a smaller micro-batch."""
 
 POSITIONS: Final = {"cpu": 512}
-POSITIONS_ELSEWHERE: Final = 4096
-"""The least number of positions in a chunk of logits: each chunk adds to the gradient of the whole table, which should
-cost little compared with its products."""
-LOGITS_SHARE: Final = 1 / 64
+POSITIONS_ELSEWHERE: Final = 16_384
+"""The number of positions in a chunk of logits: each chunk adds to the gradient of the whole table, which should cost
+little compared with its products. On an accelerator a micro-batch is a single chunk if there is memory for it, since
+the logits of several are computed twice."""
+LOGITS_SHARE: Final = {"cpu": 1 / 64}
+LOGITS_SHARE_ELSEWHERE: Final = 1 / 16
 """The share of the limit that a chunk of logits may use."""
 
 
@@ -140,8 +142,9 @@ def _least(work: Work, parts: int, *, last: bool) -> int:
 def _positions(vocab_size: int, allowed: int) -> int | None:
     """Return the number of positions in a chunk of logits if 64 MiB would hold too few, else None."""
     usual = LOGITS_PER_CHUNK // vocab_size
-    wanted = POSITIONS.get(jax.devices()[0].platform, POSITIONS_ELSEWHERE)
-    wanted = min(wanted, int(LOGITS_SHARE * allowed) // (4 * vocab_size))
+    platform = jax.devices()[0].platform
+    share = LOGITS_SHARE.get(platform, LOGITS_SHARE_ELSEWHERE)
+    wanted = min(POSITIONS.get(platform, POSITIONS_ELSEWHERE), int(share * allowed) // (4 * vocab_size))
     return wanted if wanted > usual else None
 
 

@@ -9,6 +9,7 @@ import attrs
 import jax
 
 from dovetail.errors import ConfigError
+from dovetail_model.attention.cudnn import has_mask
 from dovetail_model.attention.splash import LANES
 from dovetail_model.spec import Spec
 
@@ -22,6 +23,7 @@ CUDNN_UNITS: Final = 128
 """The greatest number of units per head that cuDNN's kernel accepts on every device that has it."""
 WASTE: Final = 3
 """The greatest number of positions per token for kernels that compute the queries of all positions."""
+SEVERAL: Final = "its kernel reads one text in a row, and these rows pack several (train.packing)"
 
 
 @attrs.frozen(kw_only=True)
@@ -69,8 +71,6 @@ def choose(spec: Spec, shapes: Shapes, platform: str | None = None) -> str:
 
 def obstacle(name: str, spec: Spec, shapes: Shapes, platform: str) -> str | None:
     """Return why an implementation cannot be used, or None."""
-    if name in ("cudnn", "splash") and shapes.packed:
-        return "its kernel reads one text in a row, and these rows pack several (train.packing)"
     if name == "cudnn":
         return _cudnn_obstacle(spec, shapes, platform)
     if name == "splash":
@@ -87,12 +87,20 @@ def _cudnn_obstacle(spec: Spec, shapes: Shapes, platform: str) -> str | None:
         return "its kernel has no soft cap, and this model caps its scores"
     if spec.head_dim > CUDNN_UNITS or spec.head_dim % 8:
         return f"its heads have a multiple of 8 units, {CUDNN_UNITS} at most, and this model's have {spec.head_dim}"
+    return None if has_mask(shapes.tokens, shapes.keys) else _order_obstacle(shapes)
+
+
+def _order_obstacle(shapes: Shapes) -> str | None:
+    if shapes.packed:
+        return SEVERAL
     if shapes.keys > WASTE * shapes.tokens:
         return f"it computes a query for each of {shapes.keys} keys, and there are {shapes.tokens} tokens"
     return None
 
 
 def _splash_obstacle(shapes: Shapes, platform: str) -> str | None:
+    if shapes.packed:
+        return SEVERAL
     if platform != "tpu":
         return f"its kernel is written for TPUs, and this is {platform}"
     if math.prod(jax.sharding.get_abstract_mesh().axis_sizes) > 1:

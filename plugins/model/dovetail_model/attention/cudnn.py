@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from dovetail_model.attention.joined import Joined
 from dovetail_model.attention.sight import Segment
+
+PAIRS: Final = 1 << 20
+"""The greatest number of pairs of a token and a key in a row for which the kernel reads a mask, of 2 MiB per row."""
+
+Library = Literal["cudnn", "xla"]
+
+
+def has_mask(tokens: int, keys: int) -> bool:
+    """Return whether rows of so many tokens and keys are computed with a mask."""
+    return tokens * keys <= PAIRS
 
 
 def cudnn(
@@ -18,19 +28,56 @@ def cudnn(
     *,
     scale: float,
     cap: float | None = None,
-    library: Literal["cudnn", "xla"] = "cudnn",
+    library: Library = "cudnn",
 ) -> Float[Array, "seq token head head_dim"]:
     """Mix values by `jax.nn.dot_product_attention`; see `dovetail_model.attention.attend`.
 
-    The kernel needs rows without gaps, with queries and keys at the same positions. Therefore keys are sorted by
-    position with padding last, queries are placed at their positions among the keys, and lengths mark the ends of rows.
-    Rows have an even number of places, since JAX refuses to train with others. A shared prefix is repeated for each row
-    that reads it; the queries at its positions are computed in vain.
+    Short rows have a mask of all pairs, which layers share. Longer ones are put in order, and their memory is linear in
+    their length. A shared prefix is repeated for each row that reads it. Numbers of tokens and keys are padded to even
+    ones, since JAX refuses to train with others.
 
-    `library` 'xla' computes the same without the kernel, for tests on other devices. The speed has not been measured on
-    an accelerator.
+    `library` 'xla' computes the same without the kernel, for tests on other devices.
     """
     assert cap is None, "cuDNN's kernel has no soft cap"
+    keys = sum(segment.keys.shape[1] for segment in segments)
+    compute = _with_mask if has_mask(queries.shape[1], keys) else _in_order
+    return compute(queries, segments, scale, library)
+
+
+def _with_mask(
+    queries: Float[Array, "seq token head head_dim"], segments: tuple[Segment, ...], scale: float, library: Library
+) -> Float[Array, "seq token head head_dim"]:
+    seq, token = queries.shape[:2]
+    joined = Joined.of(segments, seq).padded(2)
+    seen = jnp.concatenate([_seen(segment, seq, token) for segment in segments], axis=2)
+    more = token % 2
+    mask = jnp.pad(seen, ((0, 0), (0, more), (0, joined.at.shape[1] - seen.shape[2])))
+    mixed = jax.nn.dot_product_attention(
+        jnp.pad(queries, ((0, 0), (0, more), (0, 0), (0, 0))),
+        joined.keys.astype(queries.dtype),
+        joined.values.astype(queries.dtype),
+        mask=mask[:, None],
+        scale=scale,
+        implementation=library,
+    )
+    return mixed[:, :token]
+
+
+def _seen(segment: Segment, seq: int, token: int) -> Bool[Array, "seq token key"]:
+    """Return which keys of a segment the tokens of each row of queries see."""
+    seen = segment.sight.visible()
+    rows, _, _, keys = seen.shape
+    return jnp.broadcast_to(seen, (rows, seq // rows, token, keys)).reshape(seq, token, keys)
+
+
+def _in_order(
+    queries: Float[Array, "seq token head head_dim"], segments: tuple[Segment, ...], scale: float, library: Library
+) -> Float[Array, "seq token head head_dim"]:
+    """Mix values in rows without gaps, with queries and keys at the same positions.
+
+    Keys are sorted by position with padding last, queries are placed at their positions among the keys, and lengths
+    mark the ends of rows. The queries at the positions of a prefix are computed in vain.
+    """
     own = segments[-1].sight
     seq, window, at = len(queries), own.window, own.tokens.at[:, 0]
     joined = Joined.of(segments, seq).ordered(hidden_first=False).padded(2)
