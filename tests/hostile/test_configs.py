@@ -130,7 +130,7 @@ CASES = {
     "JSON": gin('{"train": {"steps": 3}}\n', r"a\.gin:1: syntax error"),
     "a dict with a list as key": gin("train.rewards = {[]: 1}\n", r"a\.gin:1: "),
     "mistakes without end": gin("".join(f"M{i} = {i}\n" for i in range(500)), r"and 480 more$", lines=21),
-    "indented": gin("  train.steps = 3\n\ttrain.lr = 0.1\n", "", status=0),
+    "indented": gin("  train.steps = 3\n  train.lr = 0.1\n", "", status=0),
     "odd dedents": gin("a:\n    b = 1\n  c = 2\n", r"a\.gin:\d: "),
     "a null byte": gin(b"train.steps = 3\x00\n", r"a\.gin:1: "),
     "an escape sequence": gin(b"train.steps = \x1b[31m3\n", r"a\.gin:1: "),

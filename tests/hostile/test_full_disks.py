@@ -15,7 +15,7 @@ ALL = "--set run.checkpoint_every=1 --set train.steps=30 --set \"run.sinks=('con
 
 CASES = {
     # the size of the disk, the command, and what is named as the thing that cannot be written
-    "the tokenizer": ("20k", f"train a.gin --folder disk/r {ALL}", "disk/r/tokenizer.tmp"),
+    "the tokenizer": ("24k", f"train a.gin --folder disk/r {ALL}", "disk/r/tokenizer.tmp"),
     "the first checkpoint": ("120k", f"train a.gin --folder disk/r {ALL}", "disk/r/checkpoints"),
     "a later checkpoint": ("500k", f"train a.gin --folder disk/r {ALL}", "disk/r/checkpoints"),
     "an evaluation": ("4k", "eval a.gin --run r --out disk/e", "disk/e"),

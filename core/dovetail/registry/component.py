@@ -156,6 +156,8 @@ class Component:
         return self._loaded["object"]
 
     def _import(self, path: str) -> Callable[..., Any]:
+        # First, since jaxlib ends the process if an interrupt comes while it imports numpy itself.
+        importlib.import_module("numpy")
         module, _, attribute = path.partition(":")
         try:
             with undisturbed() as did:

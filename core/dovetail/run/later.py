@@ -12,7 +12,7 @@ LATER: Final = ("Event loop is closed", "cannot schedule new futures after inter
 """What fails once nobody waits for it any more."""
 LOGGED: Final = {
     "absl": "_SignalingThread.run() raised an exception",
-    "asyncio": "Future exception was never retrieved",
+    "asyncio": "exception was never retrieved",
 }
 """What is logged, by logger, of an error that is raised as well."""
 
