@@ -19,6 +19,8 @@ os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
     " --xla_cpu_parallel_codegen_split_count=1"
+    # of several devices one may be late on a busy machine, and after 40 seconds XLA would abort the process
+    " --xla_cpu_collective_call_terminate_timeout_seconds=300"
     # JAX 0.11 has no other way, and XLA ends a process that names a flag that it does not know
     + " --xla_cpu_use_fusion_emitters=false"
     * (version.parse(metadata.version("jax")) < version.parse("0.11")),

@@ -1,5 +1,7 @@
 """Which implementation is chosen, and why another one is refused."""
 
+from unittest import mock
+
 import attrs
 import jax
 import jax.numpy as jnp
@@ -61,6 +63,14 @@ def test_the_choice(spec, shapes, platform, expected):
 def test_one_that_does_not_apply_is_refused(spec, shapes, platform, message):
     with pytest.raises(ConfigError, match=message):
         choose(spec, shapes, platform)
+
+
+def test_cudnn_has_larger_heads_on_newer_devices(monkeypatch):
+    spec = attrs.evolve(HALF, head_dim=256)
+    for capability, expected in (("8.9", "blockwise"), ("9.0", "cudnn"), ("10.0", "cudnn")):
+        device = mock.Mock(compute_capability=capability)
+        monkeypatch.setattr(jax, "devices", lambda device=device: [device])
+        assert choose(spec, MANY, "cuda") == expected
 
 
 def test_a_model_computes_the_same_either_way():

@@ -27,7 +27,7 @@ def exact():
 
 @pytest.fixture
 def ordered(monkeypatch):
-    """All rows are as long that they have no mask."""
+    """All rows are long enough to have no mask."""
     monkeypatch.setattr(module, "PAIRS", 0)
 
 

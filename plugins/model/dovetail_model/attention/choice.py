@@ -21,6 +21,8 @@ LONG: Final = 1024
 Both limits were measured on CPUs (`docs/performance.md`), not on an accelerator."""
 CUDNN_UNITS: Final = 128
 """The greatest number of units per head that cuDNN's kernel accepts on every device that has it."""
+HOPPER, HOPPER_UNITS = 9.0, 256
+"""The compute capability from which it accepts more, and how many."""
 WASTE: Final = 3
 """The greatest number of positions per token for kernels that compute the queries of all positions."""
 SEVERAL: Final = "its kernel reads one text in a row, and these rows pack several (train.packing)"
@@ -85,9 +87,14 @@ def _cudnn_obstacle(spec: Spec, shapes: Shapes, platform: str) -> str | None:
         return f"its kernel computes in 16 bits, and dtype = '{spec.dtype}'"
     if spec.attention_cap is not None:
         return "its kernel has no soft cap, and this model caps its scores"
-    if spec.head_dim > CUDNN_UNITS or spec.head_dim % 8:
-        return f"its heads have a multiple of 8 units, {CUDNN_UNITS} at most, and this model's have {spec.head_dim}"
+    if spec.head_dim > (most := _cudnn_units()) or spec.head_dim % 8:
+        return f"its heads have a multiple of 8 units, {most} at most, and this model's have {spec.head_dim}"
     return None if has_mask(shapes.tokens, shapes.keys) else _order_obstacle(shapes)
+
+
+def _cudnn_units() -> int:
+    capability = float(getattr(jax.devices()[0], "compute_capability", 0))
+    return HOPPER_UNITS if capability >= HOPPER else CUDNN_UNITS
 
 
 def _order_obstacle(shapes: Shapes) -> str | None:

@@ -11,8 +11,8 @@ def scores(rows: Float[Array, "row width"], table: Float[Array, "vocab width"]) 
     """Return the product of each row with each token's vector, in float32.
 
     On accelerators both factors have the type of the rows, and so has the gradient of the scores in its products, as in
-    PyTorch: XLA multiplies float32 in a quarter of the rate of bfloat16, and these products are a third of a small
-    model's work. Sums are in float32, and the table's gradient has the type of the table. CPUs compute products in
+    PyTorch: these products are a quarter of a small model's work, and GPUs multiply float32 at half the rate at most
+    (`docs/performance.md`). Sums are in float32, and the table's gradient has the type of the table. CPUs multiply in
     float32, so that a narrower table would be in memory in both types.
     """
     if jax.default_backend() == "cpu":
