@@ -16,6 +16,7 @@ from dovetail.train.settled import sizing
 from dovetail_memory import footprint
 from dovetail_memory.footprint import Footprint
 from dovetail_memory.micro_batch import in_update
+from dovetail_memory.sizing import fit
 
 WIDE = (
     "model.decoder.width=64",
@@ -129,6 +130,17 @@ def test_a_large_vocabulary_gets_chunks_of_its_own():
     found = sizing(config).update(config, algorithm, large, devices)
     assert found.positions == 512
     assert found.apply(algorithm).sizes.positions == 512
+
+
+@pytest.mark.parametrize(("limit", "positions"), [(4.0, 3000), (1.0, None)])
+def test_smaller_chunks_come_before_recomputation(limit, positions, monkeypatch):
+    """As on an accelerator, where one chunk for a whole micro-batch saves the logits' recomputation."""
+    monkeypatch.setattr(fit, "POSITIONS", {"cpu": 3000})
+    monkeypatch.setattr(fit, "LOGITS_SHARES", {"cpu": (1.0, 1e-3)})
+    config, algorithm, models, devices = parts(f"memory.limit={limit}", "train.micro_batch_size=32")
+    found = sizing(config).update(config, algorithm, attrs.evolve(models, vocab_size=150_000), devices)
+    assert (found.mode, found.positions) == ("remat none, attention auto", positions)
+    assert found.planned <= limit * 2**30
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ The choice depends only on the config, on traced shapes and on the size of the d
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -39,9 +40,9 @@ POSITIONS_ELSEWHERE: Final = 16_384
 """The number of positions in a chunk of logits: each chunk adds to the gradient of the whole table, which should cost
 little compared with its products. On an accelerator a micro-batch is a single chunk if there is memory for it, since
 the logits of several are computed twice."""
-LOGITS_SHARE: Final = {"cpu": 1 / 64}
-LOGITS_SHARE_ELSEWHERE: Final = 1 / 16
-"""The share of the limit that a chunk of logits may use."""
+LOGITS_SHARES: Final = {"cpu": (1 / 64,)}
+LOGITS_SHARES_ELSEWHERE: Final = (1 / 16, 1 / 64)
+"""The shares of the limit that a chunk of logits may use; the smaller one before activations are computed twice."""
 
 
 @attrs.frozen(kw_only=True)
@@ -95,20 +96,20 @@ def _choose(step: Footprint) -> Settled | None:
         return None
     given = step.config.train.micro_batch_size
     most = min(given, work.rows) if given else work.choose(graphdef, weights, step.devices.parts)
-    positions = _positions(nnx.merge(graphdef, *weights).vocab_size, may)
+    chunks = _positions(nnx.merge(graphdef, *weights).vocab_size, may)
     modes = _modes(nnx.merge(graphdef, *weights))
-    first = Settled(mode=modes[0], micro_batch_size=most, positions=positions)
+    first = Settled(mode=modes[0], micro_batch_size=most, positions=chunks[0])
     bound = step.rough(first, work)
     if bound < SURELY * may:
         return attrs.evolve(first, planned=bound)
     if step.account(first).peak > may and _frugal(step).planned > may:
         return None
-    for mode in modes:
+    for mode, positions in itertools.product(modes, chunks):
         least = most if given else _least(work, step.devices.parts, last=mode == modes[-1])
         found = _largest(step, Settled(mode=mode, micro_batch_size=most, positions=positions), least, work, may)
         if found:
             return found
-    return None
+    return _frugal(step)
 
 
 def _largest(step: Footprint, most: Settled, least: int, work: Work, allowed: int) -> Settled | None:
@@ -139,13 +140,14 @@ def _least(work: Work, parts: int, *, last: bool) -> int:
     return work.fit(1 if last else LEAST_TOKENS.get(platform, LEAST_TOKENS_ELSEWHERE), parts)
 
 
-def _positions(vocab_size: int, allowed: int) -> int | None:
-    """Return the number of positions in a chunk of logits if 64 MiB would hold too few, else None."""
+def _positions(vocab_size: int, allowed: int) -> list[int | None]:
+    """Return numbers of positions in a chunk of logits, from the fastest to the most frugal; None means 64 MiB."""
     usual = LOGITS_PER_CHUNK // vocab_size
     platform = jax.devices()[0].platform
-    share = LOGITS_SHARE.get(platform, LOGITS_SHARE_ELSEWHERE)
-    wanted = min(POSITIONS.get(platform, POSITIONS_ELSEWHERE), int(share * allowed) // (4 * vocab_size))
-    return wanted if wanted > usual else None
+    most = POSITIONS.get(platform, POSITIONS_ELSEWHERE)
+    shares = LOGITS_SHARES.get(platform, LOGITS_SHARES_ELSEWHERE)
+    wanted = (min(most, int(share * allowed) // (4 * vocab_size)) for share in shares)
+    return list(dict.fromkeys(number if number > usual else None for number in wanted))
 
 
 def _frugal(step: Footprint) -> Settled:
