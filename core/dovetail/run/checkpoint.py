@@ -6,8 +6,10 @@ ends after steps that follow them.
 
 from __future__ import annotations
 
+import errno
 import functools
 import logging
+import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -251,8 +253,12 @@ class Checkpoints:
 
 def _why(error: Exception) -> str:
     """Return the system's reason why something could not be written, of which tensorstore tells a long story."""
-    found = re.search(r"(?<=: )[^:]*(?= \[os_error_code=)", str(error))
-    return found[0] if found else getattr(error, "strerror", None) or _said(error)
+    story = str(error)
+    if code := re.search(r"os_error_code=\D*(\d+)", story):
+        return os.strerror(int(code[1]))
+    known = (os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO))
+    reason = next((reason for reason in known if reason in story), None)
+    return reason or getattr(error, "strerror", None) or _said(error)
 
 
 def _said(error: Exception) -> str:

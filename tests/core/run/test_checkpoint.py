@@ -1,5 +1,7 @@
 """A checkpoint restores exactly what was saved, bit for bit, on devices and on the host."""
 
+import errno
+
 import attrs
 import jax
 import jax.numpy as jnp
@@ -57,3 +59,28 @@ def test_arrays_of_the_host_come_back_as_they_were(checkpoints):
         np.testing.assert_array_equal(found[name], array)
         assert found[name].dtype == array.dtype
         assert isinstance(found[name], jax.Array if name == "device" else np.ndarray)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            ValueError("""RESOURCE_EXHAUSTED: Failed to write 9 bytes: Disk full [os_error_code='28']"""),
+            "No space left",
+        ),
+        (
+            ValueError(r"""RESOURCE_EXHAUSTED: Error opening "zarr" driver [os_error_code=\\\'28\\\']"""),
+            "No space left",
+        ),
+        (ValueError(f"RESOURCE_EXHAUSTED: {400 * 'path/'}: No space left on device"), "No space left"),
+        (OSError(errno.EROFS, "Read-only file system"), "Read-only file system"),
+        (ValueError("of another kind"), "ValueError: of another kind"),
+    ],
+)
+def test_why_a_checkpoint_cannot_be_written(error, expected, checkpoints, monkeypatch):
+    def fail(*arguments, **named):
+        raise error
+
+    monkeypatch.setattr(checkpoints._manager, "save", fail)
+    with pytest.raises(RunError, match=f"checkpoint 1 cannot be written in '.*': {expected}"):
+        checkpoints.save(1, {"w": jnp.ones(3)}, Saved(phase="rl", step=1, data={}, journal={}))
