@@ -32,9 +32,9 @@ def cudnn(
 ) -> Float[Array, "seq token head head_dim"]:
     """Mix values by `jax.nn.dot_product_attention`; see `dovetail_model.attention.attend`.
 
-    Short rows have a mask of all pairs, which layers share. Longer ones are put in order, and their memory is linear in
-    their length. A shared prefix is repeated for each row that reads it. Numbers of tokens and keys are padded to even
-    ones, since JAX refuses to train with others.
+    Short rows have a mask of all pairs. Longer ones are put in order, and their memory is linear in their length. A
+    shared prefix is repeated for each row that reads it. Numbers of tokens and keys are padded to even ones, since JAX
+    refuses to train with others.
 
     `library` 'xla' computes the same without the kernel, for tests on other devices.
     """
