@@ -32,6 +32,16 @@ def loud():
     return print
 
 
+def louder():
+    return say
+
+
+def say(text):
+    for stream in sys.stdout, sys.stderr:
+        print(text * 10_000, file=stream, flush=True)
+    return text
+
+
 def process_id():
     return os.getpid
 
@@ -118,6 +128,23 @@ def test_large_texts_pass():
 def test_what_the_function_prints_does_not_reach_the_answers():
     with Workers(loud, processes=1) as workers:
         assert workers.map([("loud",)], time_limit=30) == [None]
+
+
+@pytest.mark.parametrize("redirected", ["2> >(true)", "2>&-", ">&- 2>&- <&-"])
+def test_a_function_may_print_to_a_stream_that_nobody_reads(redirected, tmp_path):
+    """Its reader may be gone, or the stream closed; then the next file must not take its place."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\n"
+        "from dovetail_kit.workers import Workers\n"
+        "from tests.kit.test_workers import louder\n"
+        "kept = open('kept', 'w')\n"
+        "with Workers(louder, processes=1) as workers:\n"
+        "    kept.write(str(workers.map([('loud',), ('louder',)], time_limit=30)))\n"
+    )
+    line = f"exec {sys.executable} {program} {redirected}"
+    subprocess.run(["bash", "-c", line], cwd=tmp_path, env=os.environ | {"PYTHONPATH": os.getcwd()}, check=True)
+    assert (tmp_path / "kept").read_text() == "['loud', 'louder']"
 
 
 def test_errors_are_told():

@@ -21,8 +21,20 @@ def streams() -> Iterator[Streams]:
     Otherwise a run would end with the `head` that its log goes through, in the middle of a step. Stdout escapes
     characters that its encoding lacks, as stderr does: formulas then print in the C locale.
     """
+    take_standard_descriptors()
     with ExitStack() as stack:
         yield Streams(*(stack.enter_context(_replaced(name)) for name in ("stdout", "stderr")))
+
+
+def take_standard_descriptors() -> None:
+    """Open the null device in place of stdin, stdout and stderr that are closed.
+
+    Otherwise the next file that is opened would have that number, and what a library in C or another process writes to
+    "stderr" would go into it.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)
+    os.close(number)
 
 
 class Streams:

@@ -29,6 +29,8 @@ from typing import Any, BinaryIO, Final, Protocol
 
 import attrs
 
+from dovetail.cli.terminal import streams, take_standard_descriptors
+
 
 @attrs.frozen
 class _NoResult:
@@ -220,12 +222,18 @@ class Process:
         return _value(answer)
 
     def _start(self) -> subprocess.Popen[bytes]:
+        take_standard_descriptors()  # so that the pipe has another number
         ours, self.lifeline = os.pipe()
         program = f"import sys; sys.path[:] = {sys.path!r}; from dovetail_kit.workers import serve; serve({ours})"
         command = [sys.executable, "-c", program]
         try:
             process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, pass_fds=(ours,)
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL if sys.stderr is None else None,  # it was closed, and may be another file now
+                start_new_session=True,
+                pass_fds=(ours,),
             )
         finally:
             os.close(ours)
@@ -285,14 +293,17 @@ def _guard(lifeline: int) -> None:
 
 
 def serve(lifeline: int) -> None:
-    """Run as a worker: read calls from stdin and write results to stdout; the function's own output goes to stderr."""
+    """Run as a worker: read calls from stdin and write results to stdout.
+
+    The function's own output goes to stderr, and is lost if nobody reads that any more.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     _guard(lifeline)
     questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     made: list[Callable[..., Any]] = []
-    _answer(answers, lambda: made.append(pickle.load(questions)()))
-    with open(os.devnull, "w") as nowhere:
+    with streams(), open(os.devnull, "w") as nowhere:
+        _answer(answers, lambda: made.append(pickle.load(questions)()))
         while made:
             time_limit, arguments = pickle.load(questions)  # the guard ends this process before the questions end
             faulthandler.dump_traceback_later(time_limit, exit=True, file=nowhere)
