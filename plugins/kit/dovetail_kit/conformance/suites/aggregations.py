@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from dovetail_kit.conformance import batch
@@ -58,7 +60,7 @@ def normaliser(subject: Subject) -> None:
 @check(
     "loss_agg",
     unless="neither_mean_nor_sum",
-    fix="Divide by the count itself, guarded by jnp.maximum(count, 1), not by count + 1 or its root.",
+    fix="Divide by the count itself, guarded by jnp.maximum(count, 1), not by count + 1.",
 )
 def mean_or_sum(subject: Subject) -> None:
     """If all completions come twice, or have their tokens twice, the total of the weights stays, or it doubles: for
@@ -98,3 +100,24 @@ def _repeated(fields: batch.Fields, axis: int, times: int = 2) -> batch.Fields:
         else:
             found[name] = times * value if axis == 1 and name == "lengths" else value
     return found
+
+
+@check(
+    "loss_agg", unless="leaves_out", fix="Divide by the length, or by a power of it: weights fall as completions grow."
+)
+def longer_is_no_heavier(subject: Subject) -> None:
+    """A token of a longer completion weighs no more than one of a shorter completion of the same prompt.
+
+    With the power of the length turned round, a run is about its longest completions, and they get longer still.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    rows = [0, 2, 5, 7]  # of one prompt
+    mask = np.zeros_like(fields["mask"])
+    for row, length in zip(rows, (1, 2, 4, 9), strict=True):
+        mask[row, :length] = True
+    weights = case.run(batch.with_mask(fields, mask)).value
+    means = [float(weights[row][mask[row]].mean()) for row in rows]
+    if any(later > earlier * 1.001 for earlier, later in itertools.pairwise(means)):
+        told = ", ".join(f"{mean:.5g}" for mean in means)
+        raise Failed(f"the tokens of completions with 1, 2, 4 and 9 of them weigh {told} on average")

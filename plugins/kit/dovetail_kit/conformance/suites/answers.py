@@ -32,7 +32,7 @@ FORMS = ("{}", "It is {}.", "<answer>{}</answer>", "#### {}", r"\boxed{{{}}}")
 """Forms of an answer that are common."""
 
 
-def _good(subject: Subject) -> tuple[dict[str, Any], str]:
+def good_of(subject: Subject) -> tuple[dict[str, Any], str]:
     """Return a record that is right because its text has the answer, which is a number, and the answer.
 
     Raises:
@@ -49,7 +49,7 @@ def _good(subject: Subject) -> tuple[dict[str, Any], str]:
     raise Inapplicable("no example has an answer that is a number and stands in the completion")
 
 
-def _with(record: dict[str, Any], answer: str, said: Any, true: Any) -> dict[str, Any]:
+def spelt(record: dict[str, Any], answer: str, said: Any, true: Any) -> dict[str, Any]:
     """Return a record with another number in its text, and another answer."""
     text = re.sub(rf"\b{answer}\b", str(said), record["completions"])
     return record | {"completions": text, "answer": str(true)}
@@ -63,11 +63,11 @@ def nothing_is_kept(subject: Subject) -> None:
 
     A cache between calls whose key omits the right answer would reward any text that was right somewhere before.
     """
-    record, answer = _good(subject)
+    record, answer = good_of(subject)
     first, second, third, wrong = NUMBERS
-    right_first = [_with(record, answer, first, first), _with(record, answer, first, wrong)]
-    right_last = [_with(record, answer, second, wrong), _with(record, answer, second, second)]
-    apart = [_with(record, answer, third, wrong)], [_with(record, answer, third, third)]
+    right_first = [spelt(record, answer, first, first), spelt(record, answer, first, wrong)]
+    right_last = [spelt(record, answer, second, wrong), spelt(record, answer, second, second)]
+    apart = [spelt(record, answer, third, wrong)], [spelt(record, answer, third, third)]
     ours, theirs = call_on(subject, right_first), call_on(subject, right_last)[::-1]
     again = call_on(subject, right_first + right_first)
     for found, what in ((again[:2], "a second time"), (again[2:], "a third time")):
@@ -102,15 +102,15 @@ def right_whatever_the_number(subject: Subject) -> None:
 
     Where only one of the two is normalised, no completion is ever right for such an answer.
     """
-    record, answer = _good(subject)
-    (right,), (wrong,) = (call_on(subject, [_with(record, answer, said, NUMBERS[0])]) for said in NUMBERS[:2])
+    record, answer = good_of(subject)
+    (right,), (wrong,) = (call_on(subject, [spelt(record, answer, said, NUMBERS[0])]) for said in NUMBERS[:2])
     if right is None or wrong is None or not np.sum(right) > np.sum(wrong):
         raise Inapplicable("it does not tell right from wrong by the number alone")
     for written in (f"-{NUMBERS[0]}", f"{NUMBERS[0]:,}"):
-        (found,) = call_on(subject, [_with(record, answer, written, written)])
+        (found,) = call_on(subject, [spelt(record, answer, written, written)])
         if found is not None and not np.sum(found) > np.sum(wrong):
             raise Failed(
-                f"for the answer {written!r} the text {short(_with(record, answer, written, '')['completions'])}"
+                f"for the answer {written!r} the text {short(spelt(record, answer, written, '')['completions'])}"
                 f" gets {found!r}, which is what a wrong one gets"
             )
 
@@ -121,9 +121,9 @@ def tells_large_numbers_apart(subject: Subject) -> None:
 
     They are the same number in single precision.
     """
-    record, answer = _good(subject)
+    record, answer = good_of(subject)
     for base in (1_000_000, 2**24):
-        right, wrong = call_on(subject, [_with(record, answer, base, base), _with(record, answer, base + 1, base)])
+        right, wrong = call_on(subject, [spelt(record, answer, base, base), spelt(record, answer, base + 1, base)])
         if right is None or wrong is None or not np.sum(right) > np.sum(wrong):
             if base == 2**24:
                 raise Failed(
@@ -139,10 +139,10 @@ def the_whole_answer(subject: Subject) -> None:
 
     As a substring, 42 occurs in 421, and in every sufficiently long sequence of digits.
     """
-    record, answer = _good(subject)
+    record, answer = good_of(subject)
     wrong = [f"{answer}1", f"1{answer}", f"9{answer}9", *([answer[:-1]] if len(answer) > 1 else [])]
     wrong += [answer[::-1]] if answer[::-1] != answer else []
-    good, *others = call_on(subject, [_with(record, answer, said, answer) for said in (answer, *wrong)])
+    good, *others = call_on(subject, [spelt(record, answer, said, answer) for said in (answer, *wrong)])
     for said, score in zip(wrong, others, strict=True):
         if score is not None and good is not None and not np.sum(score) < np.sum(good):
             raise Failed(f"the answer is {answer}, and {said} gets {score!r} as well")
@@ -160,8 +160,8 @@ def one_answer_counts(subject: Subject) -> None:
 
     Otherwise a policy learns to write down several answers, which costs it nothing.
     """
-    record, answer = _good(subject)
-    texts = [record["completions"], _with(record, answer, NUMBERS[0], answer)["completions"]]
+    record, answer = good_of(subject)
+    texts = [record["completions"], spelt(record, answer, NUMBERS[0], answer)["completions"]]
     right, *scores = call_on(
         subject,
         [record, *(record | {"completions": f"{first}\n{last}"} for first, last in (texts, texts[::-1]))],
@@ -188,8 +188,8 @@ def the_last_answer(subject: Subject) -> None:
 
     A completion that corrects itself would be scored by its mistake.
     """
-    record, answer = _good(subject)
-    wrong = _with(record, answer, NUMBERS[0], answer)["completions"]
+    record, answer = good_of(subject)
+    wrong = spelt(record, answer, NUMBERS[0], answer)["completions"]
     right = record["completions"]
     ends_well, ends_badly = (
         record | {"completions": f"{first}\n{last}"} for first, last in ((wrong, right), (right, wrong))
@@ -233,9 +233,9 @@ def numbers_vote_alike(subject: Subject) -> None:
     The votes of completions that agree would be split among spellings.
     """
     for form in FORMS:
-        plain, other, spelt = (_answered(subject, form, said) for said in ("42", "43", "42.0"))
-        if None not in (plain, other, spelt) and plain not in (other, spelt):
-            raise Failed(f"{form.format('42')!r} has the answer {plain!r}, and {form.format('42.0')!r} has {spelt!r}")
+        plain, other, longer = (_answered(subject, form, said) for said in ("42", "43", "42.0"))
+        if None not in (plain, other, longer) and plain not in (other, longer):
+            raise Failed(f"{form.format('42')!r} has the answer {plain!r}, and {form.format('42.0')!r} has {longer!r}")
 
 
 @check("answer", fix="Strip the zeros behind a decimal point, and no others.")

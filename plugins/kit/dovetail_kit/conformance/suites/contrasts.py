@@ -319,3 +319,26 @@ def abstaining_is_absence(subject: Subject) -> None:
             continue  # it is for the check 'more_is_not_less'
         if not (np.diff(found) > 0).all():
             raise Failed(f"rewards of {scores.tolist()}, beside one that abstained, become {found.tolist()}")
+
+
+@check(
+    "reward_manager",
+    unless="needs_all",
+    fix="Divide by how many rewards there are for the completion: np.nanmean(table, axis=1).",
+)
+def a_mean_of_what_is_given(subject: Subject) -> None:
+    """If rewards that are all 3 are 3 together, they are so also where one of them abstained.
+
+    A mean that divides by all rewards scores a completion the lower the fewer of them have judged it.
+    """
+    manager: Any = subject.bind()
+    names, levels = ("first", "second", "third"), np.array([3.0, -2.0, 0.5])
+    full = np.repeat(levels[:, None], 3, axis=1)
+    if not np.allclose(manager(full.copy(), names), levels):
+        raise Inapplicable("it is no mean")
+    for reward in range(3):
+        partial = full.copy()
+        partial[:, reward] = np.nan
+        found = np.asarray(manager(partial, names))
+        if not np.allclose(found, levels):
+            raise Failed(f"without '{names[reward]}', rewards of {levels.tolist()} throughout are {found.tolist()}")

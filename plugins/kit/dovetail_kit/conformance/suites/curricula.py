@@ -14,6 +14,7 @@ from dovetail_kit.conformance.states import differing, shapes
 from dovetail_kit.conformance.subject import Subject
 
 PROMPTS, SAMPLES = 7, 4
+FEW, LONG = 2, 300
 
 State = Mapping[str, np.ndarray]
 
@@ -102,3 +103,46 @@ def resumes_choosing(subject: Subject) -> None:
         found = np.asarray(curriculum.choose(remembered, 5, generator_of(99)))
         if not np.array_equal(found, expected):
             raise Failed(f"{what}, it chooses {found.tolist()} instead of {expected.tolist()}")
+
+
+@check("curriculum", fix="Use `chosen` as it is: scores[i] are those of the prompt chosen[i].")
+def scores_of_their_prompts(subject: Subject) -> None:
+    """The scores of different prompts leave the same state in whatever order they come.
+
+    If prompts are sorted and their scores are not, each prompt has the success of another one.
+    """
+    curriculum = subject.bind()
+    state = steps_of(curriculum, PROMPTS)
+    chosen = np.array([4, 1, 6, 0, 3])
+    scores = _scores(chosen, 0)
+    for order in (np.argsort(chosen), np.arange(len(chosen))[::-1]):
+        (ours, _), (theirs, _) = (
+            split_metrics(curriculum.update(state, chosen[rows], scores[rows])) for rows in (slice(None), order)
+        )
+        names = [name for name in ours if not np.allclose(ours[name], theirs[name], equal_nan=True)]
+        if names:
+            raise Failed(
+                f"after scores of the prompts {chosen.tolist()}, '{names[0]}' is {ours[names[0]].tolist()}, and"
+                f" {theirs[names[0]].tolist()} after the same scores of {chosen[order].tolist()}"
+            )
+
+
+@check("curriculum", fix="Count in np.int64, or in np.float64.")
+def counts_for_long(subject: Subject) -> None:
+    """In 300 steps with the same few prompts no count in the state wraps round.
+
+    A small dataset is gone through hundreds of times. A count of eight bits is negative from 128 on, and the prompts
+    that came most often come first.
+    """
+    curriculum = subject.bind()
+    state = curriculum.init(FEW)
+    for step in range(LONG):
+        chosen = np.asarray(curriculum.choose(state, FEW, generator_of(step)))
+        after, _ = split_metrics(curriculum.update(state, chosen, np.zeros((FEW, SAMPLES))))
+        for name, value in after.items():
+            if not np.issubdtype(value.dtype, np.integer):
+                continue
+            leap = value.astype(object) - np.asarray(state[name]).astype(object)
+            if np.any(np.abs(leap) >= 2 ** (8 * value.dtype.itemsize - 1)):
+                raise Failed(f"in step {step} '{name}' goes from {state[name].tolist()} to {value.tolist()}")
+        state = after

@@ -18,6 +18,7 @@ TOTAL: Final = 1000
 END: Final = re.compile(r"^(end|final)(_(factor|value|ratio))?$")
 DECAY: Final = re.compile(r"^decay_(ratio|fraction|share)$")
 ENOUGH: Final = 1e-2
+PEAK: Final = "max_weight"
 
 
 def _curve(subject: Subject, steps: range, changed: dict[str, float]) -> np.ndarray:
@@ -85,3 +86,48 @@ def a_longer_decay_is_no_higher(subject: Subject) -> None:
                     f"at step {steps[rise]} of {TOTAL} the factor is {short[rise]:.6g} with '{name}' = 0.1, and"
                     f" {long[rise]:.6g} with 0.6"
                 )
+
+
+def _bounds_it(component: Component) -> bool:
+    return PEAK in component.params
+
+
+@check(*SCHEDULES, when=_bounds_it, fix="Multiply by max_weight once, last: w_max · p**k, where p reaches 1.")
+def reaches_its_maximum(subject: Subject) -> None:
+    """With a number called `max_weight`, that is its largest value in a run.
+
+    A weight that stays below what the config says trains less than it says; one that enters a power is another one.
+    """
+    for wanted in (0.1, 0.6):
+        if PEAK in subject.floats and allows(subject.component, PEAK, wanted):
+            highest = _curve(subject, range(0, TOTAL + 1, 5), {PEAK: wanted}).max()
+            if abs(highest - wanted) > ENOUGH * wanted:
+                raise Failed(f"with '{PEAK}' = {wanted:g} its largest value in {TOTAL} steps is {highest:.6g}")
+
+
+@check(
+    *SCHEDULES,
+    reads=["total_steps"],
+    when=lambda component: "power" in component.params,
+    fix="Raise what is left of the run to the power: (1 - p)**k falls faster for a larger k, and 1 - p**k more slowly.",
+)
+def a_higher_power_is_lower(subject: Subject) -> None:
+    """The larger a number called `power` is, the lower the curve lies, as that of a number between 0 and 1 does.
+
+    The power of the part that has passed, in place of that which is left, keeps the rate high until the end.
+    """
+    if "power" in subject.floats and all(allows(subject.component, "power", value) for value in (1.0, 3.0)):
+        means = [_curve(subject, range(0, TOTAL + 1, 20), {"power": value}).mean() for value in (1.0, 3.0)]
+        if means[1] > means[0] + ENOUGH:
+            raise Failed(f"its mean is {means[0]:.6g} with 'power' = 1, and {means[1]:.6g} with 3")
+
+
+@check("lr_schedule", fix="Count the warm-up once: (step - warmup) / (total_steps - warmup) is 1 at the last step.")
+def learns_to_the_end(subject: Subject) -> None:
+    """In no more than 5 % of the steps of a run is it zero.
+
+    Steps at a rate of zero cost as much as others, and train nothing.
+    """
+    idle = sum(not value for value in _curve(subject, range(1, TOTAL), {}))
+    if idle > TOTAL // 20:
+        raise Failed(f"it is 0 in {idle} of {TOTAL} steps")

@@ -230,6 +230,7 @@ TEXTS = (
     "What is 12 * 3?\n",
     "<answer>42</answer>",
     "naïve café",
+    "cafe\N{COMBINING ACUTE ACCENT}, \N{ANGSTROM SIGN}, \N{LATIN SMALL LIGATURE FI}",
     "x\N{SUPERSCRIPT TWO} = \N{VULGAR FRACTION ONE HALF}",
     "",
 )

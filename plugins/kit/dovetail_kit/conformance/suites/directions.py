@@ -248,3 +248,79 @@ def the_greedy_score_is_a_baseline(subject: Subject) -> None:
         raise Failed(
             f"with greedy scores of 1 instead of 0 the advantages of completion {row} change by {gain[row]:.6g}"
         )
+
+
+@check(
+    "advantage",
+    claim="shift_invariant",
+    unless="not_monotone",
+    when=lambda component: not component.declares.get("beyond_scores") and not component.declares.get("whitened"),
+    fix="Leave a completion's own score out of what it is compared with, and compare with all others.",
+)
+def the_best_is_reinforced(subject: Subject) -> None:
+    """Of a group with one best completion, some token of that has a positive advantage.
+
+    Compared with the best of the group, itself included, no completion is ever made likelier.
+    """
+    case = ArrayCase.of(subject)
+    fields = batch.in_one_turn(case.fields())
+    for row in np.flatnonzero(fields["mask"].any(axis=1) & (np.array(batch.GROUP_IDS) == batch.GROUP_IDS[ROW])):
+        scores = np.where(np.arange(batch.ROWS) == row, 1.0, np.arange(batch.ROWS) % 3 / 4)
+        advantages = case.run(batch.with_scores(fields, scores)).value[row]
+        if not (np.where(fields["mask"][row], advantages, 0) > EPSILON).any():
+            others = scores[(np.array(batch.GROUP_IDS) == batch.GROUP_IDS[ROW]) & (np.arange(batch.ROWS) != row)]
+            raise Failed(
+                f"beside scores of {others.tolist()} a completion with a score of 1 has advantages of"
+                f" {advantages[fields['mask'][row]].max():.6g} at most"
+            )
+
+
+@check(
+    "correction",
+    reads=["old_logps", "rollout_logps"],
+    fix="Include the token itself: jnp.cumsum(log_ratio) up to and with it, not up to the one before.",
+)
+def a_single_token_is_corrected(subject: Subject) -> None:
+    """In a completion of one token, a sampler that is far off is corrected: its weight is not 1, or it is left out.
+
+    A product of the ratios before a token, its own left out, never corrects the first one.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    mask = np.zeros_like(fields["mask"])
+    mask[:, 0] = True
+    fields = batch.with_mask(fields, mask)
+    for gap in (FAR_OFF, -FAR_OFF):
+        gaps = np.where(np.arange(batch.ROWS) == ROW, gap, 0)[:, None]
+        sampled = (fields["old_logps"] - gaps).astype(np.float32)
+        result = case.run(fields | {"rollout_logps": sampled})
+        if not kept_tokens(result, fields)[ROW, 0] or abs(result.value[ROW, 0] - 1) > EPSILON:
+            return
+    raise Failed(f"a completion of one token, {FAR_OFF:g} nats from what the sampler says, is kept with a weight of 1")
+
+
+@check(
+    "correction",
+    reads=["old_logps", "rollout_logps"],
+    when=lambda component: {"lower", "upper"} <= {*component.params},
+    fix="Compare the ratio with the bounds, or its logarithm with theirs: jnp.log(upper).",
+)
+def within_its_bounds(subject: Subject) -> None:
+    """Where every ratio of a completion is above `upper`, or below `lower`, it is left out, or weighs something else
+    than one whose ratios are 1.
+
+    Bounds of a ratio that are compared with its logarithm let through what they are there to stop.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    low, high = (subject.params[name] for name in ("lower", "upper"))
+    for ratio in (*(high * by for by in (1.5, 10) if high), *(low / by for by in (1.5, 10) if low)):
+        gaps = np.where(np.arange(batch.ROWS) == ROW, np.log(ratio), 0)[:, None]
+        result = case.run(fields | {"rollout_logps": (fields["old_logps"] - gaps).astype(np.float32)})
+        kept, mask = kept_tokens(result, fields), fields["mask"]
+        others = result.value[ROW + 1 :][mask[ROW + 1 :]]
+        if kept[ROW][mask[ROW]].any() and np.allclose(result.value[ROW][mask[ROW]], others.mean(), rtol=1e-3):
+            raise Failed(
+                f"with lower = {low} and upper = {high} a completion whose ratios are {ratio:.4g} is kept, and weighs"
+                f" {others.mean():.5g} like those whose ratios are 1"
+            )

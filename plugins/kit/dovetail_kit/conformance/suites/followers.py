@@ -100,3 +100,24 @@ def a_larger_decay_moves_less(subject: Subject) -> None:
     if sizes != sorted(sizes, reverse=True):
         told = ", ".join(f"{size:.6g} with {decay:g}" for decay, size in moved.items())
         raise Failed(f"towards a policy that is 0.5 away the weights move by {told}")
+
+
+@check(
+    "follower",
+    when=lambda component: "every" in component.params,
+    fix="Take the policy's weights where step % every == 0, and the role's own otherwise.",
+)
+def every_so_many_steps(subject: Subject) -> None:
+    """With a number called `every`, the weights move in as many steps as it says: with 5, in 8 of 40.
+
+    With the branches exchanged, weights that should rest are those of the policy in all other steps.
+    """
+    weights = jnp.linspace(-1, 1, 6)
+    follower = subject.bind(every=5)
+    moved = 0
+    for step in range(1, 41):
+        given = {"weights": {"kernel": weights}, "policy": {"kernel": 0.5 * weights}, "step": jnp.int32(step)}
+        after = follower(*(given[name] for name in subject.component.reads))
+        moved += int(jnp.any(after["kernel"] != weights))
+    if not 7 <= moved <= 9:
+        raise Failed(f"with 'every' = 5 the weights move in {moved} of 40 steps")

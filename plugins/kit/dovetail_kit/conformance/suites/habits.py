@@ -161,6 +161,20 @@ def takes_what_each_record_has(subject: Subject) -> None:
         raise Failed(f"it leaves the same whether {listing(names)} are zero or absent")
 
 
+@check("sink", unless="elsewhere", fix="Write names with the figures, or the columns anew where a name is new.")
+def names_what_it_writes(subject: Subject) -> None:
+    """A figure that the first record lacked is not written under another's name, or under none.
+
+    Rows with more cells than the header of their table are read as other columns, or not at all.
+    """
+    first, later = {"loss": 0.5}, {"eval/zeugma": 0.8125, "loss": 0.25}
+    printed, files = _left(subject, [(1, first), (2, later)])
+    texts = [printed, *(content.decode(errors="ignore") for content in files.values())]
+    for text in texts:
+        if "0.8125" in text and "zeugma" not in text and "loss" in text:
+            raise Failed("the second record has eval/zeugma = 0.8125: the number is written, and the name is not")
+
+
 @check("sampling_preset", fix="Name settings of `sampling` as they are spelt, with values that it allows.")
 def sets_what_there_is(subject: Subject) -> None:
     """Its values are those of existing sampling settings, and within their ranges.

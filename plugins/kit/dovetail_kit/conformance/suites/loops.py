@@ -146,6 +146,10 @@ def episodes_end(subject: Subject) -> None:
             raise Failed(f"episode {row} has no reason for its end")
     if not np.isfinite(episodes.turn_rewards).all() or episodes.turn_rewards[~episodes.turn_mask].any():
         raise Failed("turn_rewards are not finite, or not zero outside turn_mask")
+    for full in range(len(said)):
+        said, episodes = play(loop, scripts_of(written), full=full)
+        if (counted := int(episodes.turn_mask[full].sum())) != len(said[full]):
+            raise Failed(f"episode {full} has {len(said[full])} turns at its token limit, and turn_mask has {counted}")
 
 
 @check(

@@ -17,6 +17,8 @@ LOSSES = tuple(kind for kind in LEARNT if kind != "kl")
 BEHAVIOUR = ("old_logps", "ref_logps", "rollout_logps")
 SHIFTS = (200.0, -200.0, 1e4, -1e4)
 SCALE = re.compile(r"(^|_)(scale|coef|weight|factor)(_|$)")
+UNLIKELY = (-1e-3, -12.0, -40.0)
+"""Log-probabilities of tokens that are certain, rare, and hardly ever drawn."""
 STEP = 2e-3
 """Step of finite differences, in nats: large enough for float32, small against any clip range."""
 
@@ -173,6 +175,11 @@ def on_policy_gradient(subject: Subject) -> None:
     fields = on_policy(case.fields())
     expected = -np.where(fields["mask"], fields["advantages"], 0) * fields["weights"]
     same(case.run(fields).gradients["logps"], expected, "on policy: the gradient by logps")
+    for low in UNLIKELY:
+        level = np.where(fields["mask"], np.float32(low), fields["logps"]).astype(np.float32)
+        unlikely = {name: level for name in ("logps", *BEHAVIOUR) if name in fields}
+        found = case.run(fields | unlikely).gradients["logps"]
+        same(found, expected, f"on policy, where log π is {low:g}: the gradient by logps")
     for name, value in subject.floats.items():  # a factor that is one by default would go unnoticed
         if name not in subject.component.common and allows(subject.component, name, 0.5 * value):
             found = case.run(fields, subject.floats | {name: np.float32(0.5 * value)}).gradients["logps"]

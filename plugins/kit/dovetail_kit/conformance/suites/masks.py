@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import jax
 import numpy as np
 
 from dovetail.registry import Component
+from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase
-from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject, allows
 
 FILTERS: Final = ("completion_filter", "loss_mask")
+UNEVEN: Final = 0.15
+"""How far from 1 the mean weight may be: some 20,000 weights are averaged."""
 SHARE: Final = re.compile(r"^(fraction|(keep|kept)_(fraction|ratio|share))$")
 
 
@@ -58,3 +62,57 @@ def a_larger_share_keeps_no_fewer(subject: Subject) -> None:
         if (np.diff(counts) < 0).any():
             told = ", ".join(f"{count} at {value:g}" for value, count in zip(values, counts, strict=True))
             raise Failed(f"of {fields['mask'].sum()} tokens it keeps by '{name}': {told}")
+
+
+def _least(component: Component) -> list[str]:
+    """Return the whole numbers whose least value is 1."""
+    return [
+        name
+        for name, value in component.params.items()
+        if isinstance(value, int)
+        and not isinstance(value, bool)
+        and allows(component, name, 1)
+        and not allows(component, name, 0)
+    ]
+
+
+@check(
+    "loss_mask",
+    when=lambda component: bool(_least(component)),
+    fix="Count from one: the first n tokens are those where jnp.cumsum(mask) <= n.",
+)
+def one_is_enough(subject: Subject) -> None:
+    """With a whole number at its least value, 1, some policy token is kept.
+
+    Off by one, a run with that setting trains on nothing, and every other setting keeps one token fewer than it says.
+    """
+    case = ArrayCase.of(subject)
+    for name in _least(subject.component):
+        if not case.eager(case.fields(), **{name: 1}).value.any():
+            raise Failed(f"with '{name}' = 1 no token is kept")
+
+
+@check(
+    "loss_mask",
+    when=lambda component: bool({"key", "row_keys"} & {*component.reads}),
+    fix="Divide the weight of a token by the probability with which it is kept.",
+)
+def weights_are_one_on_average(subject: Subject) -> None:
+    """If tokens that are drawn at random have other weights than 0 and 1, these are 1 on average over many draws.
+
+    Otherwise the loss is larger or smaller by a factor that nobody chose, and with it the learning rate.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    mask, total, draws = fields["mask"], 0.0, 400
+    values = [case.run(_drawn(fields, draw)).value for draw in range(draws)]
+    if all(np.isin(value[mask], (0, 1)).all() for value in values):
+        raise Inapplicable("its weights are 0 and 1")
+    total = float(np.mean([value[mask].mean() for value in values]))
+    if abs(total - 1) > UNEVEN:
+        raise Failed(f"over {draws} draws the weights are {total:.4g} on average")
+
+
+def _drawn(fields: batch.Fields, draw: int) -> batch.Fields:
+    keys = {"key": jax.random.key(draw), "row_keys": jax.random.split(jax.random.key(draw), batch.ROWS)}
+    return fields | {name: key for name, key in keys.items() if name in fields}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from typing import Any
 
@@ -10,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dovetail.errors import ConfigError
+from dovetail.registry import Component
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.compare import finite, same
-from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.subject import Subject, allows
 from dovetail_kit.conformance.suites.invariance import ORDER
 from dovetail_kit.conformance.suites.numbers import (
     CONTROLLERS,
@@ -29,14 +28,17 @@ from dovetail_kit.conformance.suites.numbers import (
 
 LONG = 200
 START = 0.1
+FEW, LITTLE = 20, 0.02
+"""Updates at the target, and the share by which they may move a coefficient."""
+DECAY = "decay"
 HUGE = 1e6
 NEVER_NEGATIVE = re.compile(r"count|var|std|deviation|square|samples|visits")
 
 
-def next_state(subject: Subject, state: Any, fields: batch.Fields) -> Any:
-    """Return the state that an estimator makes of a state and a batch."""
+def next_state(subject: Subject, state: Any, fields: batch.Fields, **changed: Any) -> Any:
+    """Return the state that an estimator makes of a state and a batch, with some hyperparameters replaced."""
     known = fields | {"state": state}
-    return subject.bind(**subject.floats).update(
+    return subject.bind(**(subject.floats | changed)).update(
         **{name: jax.tree.map(jnp.asarray, known[name]) for name in subject.component.reads}
     )
 
@@ -171,30 +173,6 @@ def keeps_its_state(subject: Subject) -> None:
             raise Failed(f"after three steps '{jax.tree_util.keystr(path)}' in its state is {leaf}, as it was at first")
 
 
-@check("early_stopping", fix="Compare with the others at the same step: higher is better.")
-def spares_the_best(subject: Subject) -> None:
-    """It never stops the trial that is ahead of all others, or was at the step that it has reached.
-
-    A young trial that is compared with what old ones have come to is stopped for its age.
-    """
-    rule = subject.bind()
-    others = [[(step, 0.001 * trial * step) for step in range(0, 100, 10)] for trial in range(1, 6)]
-    for length, begin in itertools.product(range(1, 10), (1.0, 0.0, -1.0)):
-        curve = [(step, 0.01 * step if step else begin) for step in range(0, 10 * length, 10)]
-        if length == 1 and begin < 0:
-            continue
-        offered = {"curve": curve, "others": others, "total_steps": 100}
-        try:
-            stops = rule(*(offered[name] for name in subject.component.reads))
-        except ConfigError as error:
-            raise Inapplicable(f"it cannot be asked here: {error}") from error
-        if stops:
-            raise Failed(
-                f"after {10 * length} of 100 steps it stops a trial at {curve[-1][1]:g}, which is"
-                " ahead of all others at that step"
-            )
-
-
 @check("kl_controller", fix="Bound the estimate from below before a logarithm or a root: jnp.maximum(kl, 1e-8).")
 def takes_negative_estimates(subject: Subject) -> None:
     """An estimate of zero or below leaves the coefficient finite and not negative.
@@ -208,3 +186,51 @@ def takes_negative_estimates(subject: Subject) -> None:
         found = float(controller.coef(state))
         if not np.isfinite(found) or found < 0:
             raise Failed(f"after an estimate of {value:g} nats the coefficient is {found:.6g}")
+
+
+@check(
+    *CONTROLLERS,
+    when=lambda component: "target" in component.params,
+    fix="Move by how far the observation is from the target; begin a running mean with the first observation.",
+)
+def rests_at_its_target(subject: Subject) -> None:
+    """If what is observed is 1 % above its `target`, and if it is 1 % below, the coefficient does not move the same way.
+
+    A controller that moves at its target cannot hold it: a band that lies beside it, or a mean that begins at zero,
+    drives the policy away from where it should be.
+    """
+    target = float(subject.params["target"] or 0.0)
+    below, above = (float(_pushed(subject, target * by)[FEW - 1]) for by in (0.99, 1.01))
+    if min(below, above) > (1 + LITTLE) * START or max(below, above) < (1 - LITTLE) * START:
+        raise Failed(
+            f"where the target, {target:g}, is missed by 1 % in {FEW} steps, the coefficient goes from {START:g} to"
+            f" {below:.6g} if it is from below, and to {above:.6g} if it is from above"
+        )
+
+
+def _decays(component: Component) -> bool:
+    return has_state(component) and DECAY in component.params
+
+
+@check("advantage", when=_decays, fix="Keep `decay` of the state, and take 1 - decay of what is new.")
+def a_larger_decay_remembers_longer(subject: Subject) -> None:
+    """The larger a number called `decay` is, the less a batch moves the state.
+
+    With the two shares exchanged, a baseline over a hundred steps is that of the step before.
+    """
+    if DECAY not in subject.floats or not all(allows(subject.component, DECAY, value) for value in (0.2, 0.95)):
+        raise Inapplicable(f"its '{DECAY}' is not a number that can be 0.2 or 0.95")
+    case = ArrayCase.of(subject)
+    fields, other = case.fields(), batch.with_scores(case.fields(), np.full(batch.ROWS, 3.0))
+    moved = {}
+    for decay in (0.2, 0.95):
+        states = [first_state(subject)]
+        for each in (*[fields] * 20, other):
+            states.append(next_state(subject, states[-1], each, **{DECAY: np.float32(decay)}))
+        pairs = zip(*(jax.tree.leaves(state) for state in states[-2:]), strict=True)
+        moved[decay] = float(sum(np.abs(np.asarray(a, float) - np.asarray(b, float)).sum() for a, b in pairs))
+    if moved[0.95] > moved[0.2]:
+        raise Failed(
+            f"after many equal batches another one moves the state by {moved[0.2]:.6g} with '{DECAY}' = 0.2, and by"
+            f" {moved[0.95]:.6g} with 0.95"
+        )

@@ -16,11 +16,13 @@ from dovetail_kit import rollout
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.compare import same
 from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.hyperparameters import numbers_of, others
 
 VOCABULARY, ROWS, LENGTH = 13, 4, 8
 TINY = {"width": 16, "layers": 2, "heads": 2, "kv_heads": 1, "ffn": 24, "init_std": 0.4}
 """Sizes of the built-in architecture, where a model is needed to check something else."""
 WITHIN = 2e-4
+ALPHA = "alpha"
 
 
 class _Model:
@@ -241,6 +243,40 @@ def begins_as_the_base(subject: Subject) -> None:
     same(adapted(tokens, mask)[0], before, "with the adapter: the hidden state", within=WITHIN, where=mask)
     if not jax.tree.leaves(nnx.state(adapted, nnx.LoRAParam)):
         raise Failed("it adds no parameter of type nnx.LoRAParam, so nothing would be trained")
+    for name, value in numbers_of(subject).items():
+        other = next(iter(others(subject.component, name, value)), None)
+        if other is not None:
+            adapted = subject.bind(**{name: other}).apply(tiny_model(VOCABULARY), rngs=nnx.Rngs(1))
+            what = f"with the adapter and '{name}' = {other:g}: the hidden state"
+            same(adapted(tokens, mask)[0], before, what, within=WITHIN, where=mask)
+
+
+@check(
+    "adapter",
+    slow=True,
+    when=lambda component: ALPHA in component.params,
+    fix="Multiply what is added by alpha / rank, or by alpha / √rank.",
+)
+def a_larger_alpha_changes_more(subject: Subject) -> None:
+    """With the same factors, twice the `alpha` changes the model more.
+
+    Divided by, it makes an adapter the weaker the stronger the config says it is.
+    """
+    tokens, mask = token_batch()
+    before = np.asarray(tiny_model(VOCABULARY)(tokens, mask)[0])
+    changes = []
+    for factor in (1.0, 2.0):
+        alpha = subject.params[ALPHA] * factor
+        adapted = subject.bind(**{ALPHA: alpha}).apply(tiny_model(VOCABULARY), rngs=nnx.Rngs(1))
+        graphdef, added, rest = nnx.split(adapted, nnx.LoRAParam, ...)
+        moved = jax.tree.map(lambda leaf: leaf + jnp.asarray(1e-3, leaf.dtype), added)
+        changed = nnx.merge(graphdef, moved, rest)(tokens, mask)[0]
+        changes.append(float(np.abs(np.where(mask[..., None], np.asarray(changed) - before, 0)).sum()))
+    if not changes[1] > 1.2 * changes[0]:
+        raise Failed(
+            f"with factors moved by 0.001 the hidden states change by {changes[0]:.6g} with alpha ="
+            f" {subject.params[ALPHA]:g}, and by {changes[1]:.6g} with twice that"
+        )
 
 
 @check("adapter", slow=True, fix="Initialise one of the two factors at random, and only the other one to zero.")

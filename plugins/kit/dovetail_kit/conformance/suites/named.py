@@ -14,6 +14,7 @@ from dovetail_kit.conformance.subject import Subject, allows
 from dovetail_kit.conformance.suites.directions import EPSILON
 
 BONUS: Final = re.compile(r"^((entropy_)?bonus(_\w+)?|entropy_(coef|coefficient|weight|bonus))$")
+FLOOR: Final = re.compile(r"^(floor|entropy_floor|min_entropy)$")
 LAST: Final = re.compile(r"^(?P<first>\w+)_(final|end|last)$")
 
 
@@ -86,3 +87,38 @@ def begins_and_ends(subject: Subject) -> None:
                 raise Failed(
                     f"at a progress of {progress:g}, '{name}' = {moved:.4g} gives something else than {value:.4g}"
                 )
+
+
+@check(
+    "policy_loss",
+    "loss_term",
+    reads=["entropy"],
+    when=lambda component: bool(_floors(component)),
+    fix="Penalise what is below the floor: max(0, floor - entropy).",
+)
+def a_floor_is_below(subject: Subject) -> None:
+    """Below a number called `floor` or `min_entropy`, descending raises the entropy, and no less than above it.
+
+    Turned round it is a ceiling: entropy is lowered until it is there, and nothing holds it.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for name in _floors(subject.component):
+        floor = np.float32(subject.params[name])
+        pulls = [
+            float(
+                case.run(fields | {"entropy": np.where(fields["mask"], max(floor * by, 0.0), 0).astype(np.float32)})
+                .gradients["entropy"]
+                .sum()
+            )
+            for by in (0.25, 4.0)
+        ]
+        if pulls[0] > min(pulls[1], 0) - EPSILON:
+            raise Failed(
+                f"with '{name}' = {floor:g} the gradients by entropy add up to {pulls[0]:.6g} where it is"
+                f" {floor / 4:.4g}, and to {pulls[1]:.6g} where it is {4 * floor:.4g}"
+            )
+
+
+def _floors(component: Component) -> list[str]:
+    return [name for name in component.params if FLOOR.search(name)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +21,7 @@ OF_ADAM = ({"b1", "b2"}, {"beta1", "beta2"})
 HUMP = 1.5
 SEVERAL = 300
 DECAY = "weight_decay"
+LIMIT = re.compile(r"^(bound|clip|clip_norm|max_norm|max_grad_norm|max_step)$")
 
 
 def _steps(
@@ -109,3 +111,32 @@ def decay_is_decoupled(subject: Subject) -> None:
             f"without a gradient, 'weight_decay' = 0.1 moves a weight by {twice.flat[0]:.6g}, and 0.05 by"
             f" {once.flat[0]:.6g}"
         )
+
+
+def _limits(component: Component) -> list[str]:
+    return [name for name in component.params if LIMIT.search(name)]
+
+
+@check(
+    "optimizer",
+    unless="undefined_at_rest",
+    when=lambda component: bool(_limits(component)) and not component.declares.get("noisy"),
+    fix="Divide by max(1, norm / bound): what is below the bound stays as it is.",
+)
+def bounds_its_steps(subject: Subject) -> None:
+    """With a number called `bound`, `clip` or `max_norm`, a gradient of 10⁶ makes no longer first step than one of 10³.
+
+    With the quotient turned round, small steps shrink, and the outliers that it is there for are taken whole.
+    """
+    for name in _limits(subject.component):
+        if name not in subject.floats:
+            continue
+        sizes = [
+            sum(float(np.abs(leaf).sum()) for leaf in jax.tree.leaves(_steps(subject, 1, scale=scale)[0][0]))
+            for scale in (1e3, 1e6)
+        ]
+        if sizes[1] > 2 * sizes[0] + 1e-6:
+            raise Failed(
+                f"with '{name}' = {subject.floats[name]:g} the first step along a gradient of 10³ is {sizes[0]:.6g}"
+                f" long, and {sizes[1]:.6g} along one of 10⁶"
+            )

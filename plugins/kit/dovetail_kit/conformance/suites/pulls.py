@@ -235,3 +235,91 @@ def not_negative_on_average(subject: Subject) -> None:
     value, _ = expected_kl(subject)
     if value.min() < -1e-3:
         raise Failed(f"where the policies differ, its expectation is {value.min():.6g} nats")
+
+
+@check(
+    "policy_loss",
+    reads=["advantages", "logps"],
+    when=draws_nothing,
+    unless="regularised",
+    fix="Choose by the advantage of the token itself, not by the sum or the sign of others.",
+)
+def no_advantage_of_others(subject: Subject) -> None:
+    """Another advantage at one token changes the loss of no other token of the completion.
+
+    With a critic, turns or process rewards the tokens of a completion differ: one would decide how others are clipped.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    mask = fields["mask"]
+    before = case.run(fields).value
+    for token in np.flatnonzero(mask[ROW])[[0, -1]].tolist():
+        for other in (5.0, -5.0):
+            advantages = fields["advantages"].copy()
+            advantages[ROW, token] = other
+            after = case.run(fields | {"advantages": advantages}).value
+            changed = mask & ~np.isclose(after, before, rtol=1e-4, atol=1e-6)
+            changed[ROW, token] = False
+            if changed.any():
+                row, place = np.argwhere(changed)[0]
+                raise Failed(
+                    f"with an advantage of {other:g} at token {token} of completion {ROW} the loss of token {place} of"
+                    f" completion {row} is {after[row, place]:.6g} instead of {before[row, place]:.6g}"
+                )
+
+
+@check(
+    "policy_loss",
+    claim="regularised",
+    reads=["advantages", "logps"],
+    when=draws_nothing,
+    fix="Check the sign of the term that the advantage multiplies: -A · log π is minimised.",
+)
+def learns_beside_its_regularisation(subject: Subject) -> None:
+    """On policy, what the advantages add to the gradient makes completions likelier where they are positive.
+
+    A penalty excuses a gradient that does not vanish with the advantage, not one that points the other way.
+    """
+    case = ArrayCase.of(subject)
+    fields = on_policy(case.fields())
+    pull = 0.0
+    for sign in (1.0, -1.0):
+        advantages = np.where(fields["mask"], np.float32(sign), 0).astype(np.float32)
+        without, with_them = (
+            case.run(fields | {"advantages": each}).gradients["logps"][fields["mask"]].sum()
+            for each in (np.zeros_like(advantages), advantages)
+        )
+        pull += float(sign * (with_them - without))
+    if pull > EPSILON:
+        raise Failed(
+            f"on policy, advantages of 1 instead of -1 raise the sum of the gradients by logps by {pull:.6g}:"
+            " descending makes what is good less likely"
+        )
+
+
+@check(
+    "loss_term",
+    "policy_loss",
+    reads=["demo_logps", "mask"],
+    fix="Mask what is about demonstrations with demo_mask alone.",
+)
+def demonstrations_have_their_own_tokens(subject: Subject) -> None:
+    """Which tokens of the completion are the policy's makes no difference to a demonstration's.
+
+    Cut by the mask of a completion, a long demonstration beside a short completion is never learnt to its end.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    before = case.run(fields).gradients.get("demo_logps")
+    if before is None:
+        return
+    mask = fields["mask"].copy()
+    mask[:, 2:] = False
+    after = case.run(fields | {"mask": mask}).gradients["demo_logps"]
+    live = mask.any(axis=1)
+    if not np.allclose(after[live] != 0, before[live] != 0):
+        row, token = np.argwhere((after != 0) != (before != 0))[0]
+        raise Failed(
+            f"with completions of two tokens the gradient by demo_logps[{row}, {token}] is {after[row, token]:.6g},"
+            f" instead of {before[row, token]:.6g}"
+        )

@@ -16,6 +16,8 @@ from dovetail_kit.conformance.subject import Subject
 
 LOGITS_READ = {"logits", "ref_logits"}
 TINY = 1e-4
+IMPOSSIBLE = -1e4
+"""A logit whose probability is zero, and that times its logarithm, too."""
 
 
 def _arguments(subject: Subject) -> list[Any]:
@@ -131,3 +133,23 @@ def the_level_of_logits_says_nothing(subject: Subject) -> None:
         for name in subject.component.reads
     ]
     same(subject.bind()(*arguments), _values(subject), "with a constant on the logits: the value", within=1e-4)
+
+
+@check(
+    "field",
+    when=lambda component: is_quantity(component) and "logits" in component.reads,
+    fix="Sum over the vocabulary with the probabilities as weights, and divide by no vocabulary size.",
+)
+def impossible_tokens_say_nothing(subject: Subject) -> None:
+    """Three more tokens in the vocabulary whose probability is zero change nothing.
+
+    Vocabularies are padded to round sizes, and a mean over all of their tokens depends on how far.
+    """
+    before = _values(subject)
+    wider = [
+        jnp.concatenate([value, jnp.full((*value.shape[:-1], 3), IMPOSSIBLE)], axis=-1)
+        if name.endswith("logits") and value.ndim == 3
+        else value
+        for name, value in zip(subject.component.reads, _arguments(subject), strict=True)
+    ]
+    same(subject.bind()(*wider), before, "with three impossible tokens: the value")

@@ -14,6 +14,7 @@ from dovetail_kit.conformance.subject import Subject
 
 FRESH, ROWS, TOKENS, PROMPT = 3, 4, 5, 2
 STEPS = 6
+MANY = 40
 
 Batch = dict[str, np.ndarray]
 
@@ -145,3 +146,24 @@ def resumes_replaying(subject: Subject) -> None:
         differ = differing(earlier, history[step][0]) + differing(after, history[step][1])
         if differ:
             raise Failed(f"from a checkpoint, {listing(differ)} differ in step {step}")
+
+
+@check("replay", fix="Where the buffer is full, let new groups take the places of others: index modulo capacity.")
+def goes_on_taking_in(subject: Subject) -> None:
+    """In 40 steps, whose scores spread more and more, some group of the second half joins a later step.
+
+    A buffer that is full once and for all replays what the policy did at the beginning of the run.
+    """
+    replay = subject.bind()
+    state, late = replay.init(_empty()), list[bytes]()
+    for step in range(MANY):
+        fresh = _fresh(step)
+        fresh["scores"] = fresh["scores"] * np.float32(1 + step) * np.array([[1.0], [-1.0], [1.0]], np.float32)
+        fresh["score_table"] = fresh["scores"][..., None]
+        earlier, state, _ = _step(replay, state, step, fresh)
+        joined = np.flatnonzero(earlier["mask"].any(axis=(1, 2)))
+        if any(earlier["tokens"][group].tobytes() in late for group in joined):
+            return
+        if step >= MANY // 2:
+            late += [group.tobytes() for group in fresh["tokens"]]
+    raise Failed(f"of the groups from step {MANY // 2} on, none has joined a step until step {MANY}")

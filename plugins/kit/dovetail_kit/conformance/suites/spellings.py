@@ -1,0 +1,115 @@
+"""Claims about rewards that compare answers: which numbers and words are others, and that each row has its own."""
+
+from __future__ import annotations
+
+import string
+from typing import Any, Final
+
+import numpy as np
+
+from dovetail.registry import Component
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.answers import good_of, spelt
+from dovetail_kit.conformance.suites.texts import (
+    ROUNDING,
+    call_on,
+    equal_within,
+    is_alone,
+    is_pure,
+    records_of,
+    short,
+    starts_processes,
+)
+
+MANY: Final = 1_100
+"""More completions than a step often has, and no multiple of a power of two."""
+
+
+def _is_cheap(component: Component) -> bool:
+    return is_alone(component) and not component.declares.get("placed") and not component.declares.get("programs")
+
+
+@check("reward", claim="examples", when=is_alone, fix="Compare numbers with their sign and all of their digits.")
+def signs_and_fractions(subject: Subject) -> None:
+    """A text that says -42 or 42.5 does not give the answer 42, and neither does one that says 42 where it is -42.
+
+    A pattern of digits alone loses the sign, and `int(float(x))` what is behind the point.
+    """
+    record, answer = good_of(subject)
+    right, wrong = call_on(subject, [record, spelt(record, answer, int(answer) + 1, answer)])
+    if right is None or wrong is None or not np.sum(right) > np.sum(wrong):
+        raise Inapplicable("it does not tell right from wrong by the number alone")
+    for said, true in ((f"-{answer}", answer), (f"{answer}.5", answer), (answer, f"-{answer}")):
+        like = spelt(record, answer, said, true)
+        (found,) = call_on(subject, [like])
+        if found is not None and np.sum(found) > np.sum(wrong) and not np.sum(found) < np.sum(right):
+            raise Failed(
+                f"for the answer {true!r} the text {short(like['completions'])} gets {found!r}, as a right one"
+            )
+
+
+@check(
+    "reward",
+    claim="examples",
+    when=is_alone,
+    fix="Strip white space alone; str.strip(text) removes any of its letters.",
+)
+def words_of_all_letters(subject: Subject) -> None:
+    """If it compares words, a text that gives the word is right, whichever letters it begins and ends with.
+
+    `strip('<answer>')` takes away every a, n, s, w, e and r at both ends: no text is ever right for such answers.
+    """
+    record, answer = good_of(subject)
+    words = ["blum", *(f"{letter}ilum{letter}" for letter in string.ascii_letters)]
+    wrong, *scores = call_on(
+        subject,
+        [spelt(record, answer, "klum", "blum"), *(spelt(record, answer, word, word) for word in words)],
+    )
+    if wrong is None or scores[0] is None or not np.sum(scores[0]) > np.sum(wrong):
+        raise Inapplicable("it does not compare words")
+    for word, score in zip(words, scores, strict=True):
+        if score is not None and not np.sum(score) > np.sum(wrong):
+            raise Failed(
+                f"for the answer {word!r} the text that says so gets {score!r}, which is what a wrong one gets"
+            )
+
+
+@check("reward", unless="abstains", when=is_pure, fix="Return 0.0 for a wrong answer; or declare abstains=True.")
+def a_wrong_answer_is_scored(subject: Subject) -> None:
+    """A completion in which no answer is found gets a score, as one with a wrong answer does, unless declared
+    abstains=True.
+
+    Completions without a score are left out: a policy that never answers is not told that this is bad.
+    """
+    pairs = subject.declared.get("examples", ())
+    if not pairs:
+        raise Inapplicable("it has no examples")
+    for good, bad in pairs:
+        records = [dict(record) for record in (good, bad)]
+        empty = [dict(good) | {"completions": text} for text in ("", "I do not know.")]
+        right, wrong, *others = call_on(subject, [*records, *empty])
+        if None not in (right, wrong) and None in others:
+            text = empty[others.index(None)]["completions"]
+            raise Failed(f"{text!r} has no score; {short(good['completions'])} gets {right!r}")
+
+
+@check("reward", when=_is_cheap, fix="Take the same part of every column, or zip(..., strict=True).")
+def however_many(subject: Subject) -> None:
+    """Each of 1,100 completions gets what it gets among a few.
+
+    Parts of a batch that are scored one after the other must have their own answers, and the last part counts, too.
+    """
+    records = records_of(subject)
+    if starts_processes(subject):
+        raise Inapplicable("it starts a process for each text")
+    first: list[Any] = [call_on(subject, [record])[0] for record in records]
+    # in runs of different lengths, so that no part of the batch is like another
+    order = [number * number // 7 % len(records) for number in range(MANY)]
+    found = call_on(subject, [records[number] for number in order])
+    if len(found) != MANY:
+        raise Failed(f"for {MANY} completions it returns {len(found)} results")
+    for place, number in enumerate(order):
+        if not equal_within(found[place], first[number], ROUNDING):
+            text = short(records[number]["completions"])
+            raise Failed(f"as number {place} of {MANY}, {text} gets {found[place]!r}, but {first[number]!r} by itself")

@@ -1,0 +1,91 @@
+"""Claims about early stopping: which trials a rule may end."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from dovetail.errors import ConfigError
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.subject import Subject
+
+
+def _asked(subject: Subject, curve: Any, others: Any) -> Any:
+    """Return what a rule says of a trial beside others, in a run of 100 steps.
+
+    Raises:
+        Inapplicable: if it needs settings that are missing here.
+    """
+    offered = {"curve": curve, "others": others, "total_steps": 100}
+    try:
+        return subject.bind()(*(offered[name] for name in subject.component.reads))
+    except ConfigError as error:
+        raise Inapplicable(f"it cannot be asked here: {error}") from error
+
+
+@check("early_stopping", fix="Judge by the arguments alone, and return a bool.")
+def judges(subject: Subject) -> None:
+    """It answers True or False, the same every time, changes none of its arguments, and never stops the only trial.
+
+    A rule that judges a trial by its own curve declares absolute=True.
+    """
+    others = [[(step, 0.1 * trial - 0.001 * step) for step in range(0, 20 * trial, 10)] for trial in (3, 5, 1, 4, 2)]
+    curve = [(step, -0.001 * (step * 7 % 60)) for step in range(0, 60, 10)]
+    before = repr((curve, others))
+    answers = [_asked(subject, curve, others) for _ in range(2)]
+    if not all(isinstance(answer, bool | np.bool_) for answer in answers) or answers[0] != answers[1]:
+        raise Failed(f"asked twice, it answers {answers[0]!r} and {answers[1]!r}")
+    if repr((curve, others)) != before:
+        raise Failed("it changes its arguments")
+    if _asked(subject, curve, []) and not subject.declared.get("absolute"):
+        raise Failed("it stops the only trial there is")
+
+
+@check("early_stopping", unless="absolute", fix="Compare with the others at the same step: higher is better.")
+def spares_the_best(subject: Subject) -> None:
+    """It never stops the trial that is ahead of all others, or was at the step that it has reached.
+
+    A young trial that is compared with what old ones have come to is stopped for its age.
+    """
+    others = [[(step, 0.001 * trial * step) for step in range(0, 100, 10)] for trial in range(1, 6)]
+    for length, begin in itertools.product(range(1, 10), (1.0, 0.0, -1.0)):
+        curve = [(step, 0.01 * step if step else begin) for step in range(0, 10 * length, 10)]
+        if length == 1 and begin < 0:
+            continue
+        if _asked(subject, curve, others):
+            raise Failed(
+                f"after {10 * length} of 100 steps it stops a trial at {curve[-1][1]:g}, which is"
+                " ahead of all others at that step"
+            )
+
+
+@check("early_stopping", unless="absolute", fix="Stop what is below, and not what is equal: curve < median.")
+def spares_what_is_alike(subject: Subject) -> None:
+    """Of trials that are all alike, as they are while no answer is right yet, it stops none.
+
+    Each of them would be stopped for being no better than the others, and nothing would be left.
+    """
+    for figure in (0.0, 0.5):
+        curve = [(step, figure) for step in range(0, 60, 10)]
+        if _asked(subject, curve, [list(curve) for _ in range(5)]):
+            raise Failed(f"six trials have {figure:g} throughout, and it stops one of them")
+
+
+@check(
+    "early_stopping",
+    when=lambda component: "patience" in component.params,
+    fix="Compare the best of the last `patience` figures with the best before: max(last) <= max(earlier).",
+)
+def has_patience(subject: Subject) -> None:
+    """With a number called `patience`, a trial whose best figure is its last but one is not stopped.
+
+    Noise takes every curve down now and then: a rule that looks at the last figure alone stops most good trials.
+    """
+    if not isinstance(subject.params["patience"], int) or subject.params["patience"] < 2:
+        raise Inapplicable("its patience is not a number of at least 2")
+    others = [[(step, 0.0) for step in range(0, 100, 10)] for _ in range(4)]
+    curve = [(10 * number, 0.1 * number) for number in range(8)]
+    if _asked(subject, [*curve, (80, 0.0)], others):
+        raise Failed("it stops a trial that is ahead of all others, has risen from 0 to 0.7, and then has a single 0")
