@@ -39,6 +39,8 @@ class Claims(TypedDict, total=False):
     scales: bool
     constant: bool
     signed: bool
+    systematic: bool
+    absent_is_zero: bool
     undefined_at_rest: bool
     unnormalised: bool
     noisy: bool

@@ -164,6 +164,7 @@ class ZeroForAnAbstention:
 
 
 @right("reward_manager")
+@dovetail.declares(absent_is_zero=True)
 @attrs.frozen(kw_only=True)
 class MeanOfAll:
     """The mean over all rewards of score_table; reward_names do not matter."""

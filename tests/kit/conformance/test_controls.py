@@ -22,7 +22,19 @@ from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.verdict import judge, report
 
 PREFIX = "tests.kit.conformance.mutants_"
-WITH_CONTROLS = ("apart", "contrasts", "loops", "manners", "named", "pulls", "ranges", "rates", "variants")
+WITH_CONTROLS = (
+    "apart",
+    "contrasts",
+    "loops",
+    "manners",
+    "named",
+    "pulls",
+    "ranges",
+    "rates",
+    "spellings",
+    "turned",
+    "variants",
+)
 for each in WITH_CONTROLS:
     importlib.import_module(PREFIX + each)
 

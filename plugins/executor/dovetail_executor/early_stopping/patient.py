@@ -12,10 +12,7 @@ from dovetail_executor.early_stopping._optuna import prunes
 from dovetail_executor.sampler._optuna import load
 from dovetail_lab.sweep.stopping import Curve
 
-KNOWN = {
-    "spares_the_best": "it judges a trial by its own curve alone, whatever the others have come to",
-    "stops_the_hopeless": "a trial whose values stay exactly the same has not become worse",
-}
+KNOWN = {"stops_the_hopeless": "a trial whose values stay exactly the same has not become worse"}
 
 
 @declares(absolute=True, expected_failures=KNOWN)

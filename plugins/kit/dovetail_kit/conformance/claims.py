@@ -63,9 +63,9 @@ CLAIMS: Final[dict[str, Claim]] = {
         ("advantage",), "judges something beside the scores, such as lengths, so that equal scores say nothing"
     ),
     "not_monotone": Claim(
-        ("advantage", "reward_manager"),
-        "a higher score of a completion may give it a lower advantage, or a reward act on later tokens; for a manager,"
-        " a higher reward may give a lower score",
+        ("advantage", "reward_manager", "reward_shaping"),
+        "a higher score of a completion may give it a lower advantage, or a reward act on later tokens; for a manager"
+        " or a shaping, a higher reward may give a lower score",
     ),
     "leaves_out": Claim(("loss_agg",), "gives some policy tokens no weight"),
     "neither_mean_nor_sum": Claim(
@@ -81,6 +81,7 @@ CLAIMS: Final[dict[str, Claim]] = {
     "scheduled": Claim(("optimizer",), "its method has a schedule of its own, such as a slow start"),
     "absolute": Claim(("early_stopping",), "judges a trial by its own curve, and may stop the only one"),
     "needs_all": Claim(("reward_manager",), "a completion on which any reward abstained has no score"),
+    "absent_is_zero": Claim(("reward_manager",), "a reward that abstained counts as 0, as in a sum"),
     "compares": Claim(
         ("reward_manager", "group_filter"),
         "the score of a completion depends on those of others, or whether a group is kept on other groups",
@@ -105,6 +106,7 @@ CLAIMS: Final[dict[str, Claim]] = {
         ("reward", "answer"),
         "where a completion gives several answers, the last one counts; for an answer, unless False",
     ),
+    "systematic": Claim(("sampler",), "goes through settings in an order of its own, whatever the seed"),
     "deterministic": Claim(
         ("reward", "process_reward", "tool"),
         "unless False, a completion always gets the same score, whatever the others are, or a call the same answer",

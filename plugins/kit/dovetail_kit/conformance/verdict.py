@@ -9,6 +9,7 @@ import attrs
 from dovetail.registry import place_of
 from dovetail.registry.places import first_line, raised_in
 from dovetail_kit.conformance.check import Check, Failed, Inapplicable
+from dovetail_kit.conformance.claims import CLAIMS
 from dovetail_kit.conformance.subject import Subject
 
 Outcome = Literal["passed", "failed", "known", "skipped"]
@@ -55,7 +56,10 @@ def report(check: Check, subject: Subject, verdict: Verdict) -> str:
     lines = [head, f"  claimed: {check.summary}", f"  seen:    {verdict.seen}"]
     lines += [f"  means:   {check.meaning}"] if check.meaning else []
     first = "See to what it raises; then: " if verdict.raised else ""
-    lines += [f"  fix:     {first}{check.fix}", f"  where:  {place_of(component.load())}"]
+    lines += [f"  fix:     {first}{check.fix}"]
+    if check.unless and f"{check.unless}=" not in check.fix:
+        lines += [f"  unless:  it declares {check.unless}: {CLAIMS[check.unless].meaning}"]
+    lines += [f"  where:  {place_of(component.load())}"]
     return "\n".join(lines)
 
 

@@ -26,6 +26,12 @@ SIZES: Final[dict[str, Any]] = {
     "tie_word_embeddings": False,
 }
 """What most such files have."""
+OTHERS: Final[dict[str, Any]] = {
+    "rope_theta": 500_000.0,
+    "rms_norm_eps": 1e-3,
+    "num_attention_heads": 8,
+    "intermediate_size": 96,
+}
 
 
 @check(
@@ -55,3 +61,26 @@ def describes_a_decoder(subject: Subject) -> None:
     if wrong:
         raise Failed(f"where {wrong[0]} is {SIZES[wrong[0]]}, it describes one of {told[wrong[0]]}")
     nnx.eval_shape(lambda: Transformer(spec, rngs=nnx.Rngs(0)))
+
+
+@check("architecture", fix="Begin with the description of a similar architecture, and keep what it has read.")
+def reads_its_config(subject: Subject) -> None:
+    """Another base of the rotary embedding, epsilon of the norms or number of heads in `config.json` is another
+    description.
+
+    A value that is written into the code fits the one model that it was written for; others compute nonsense.
+    """
+    from dovetail_model.huggingface.config import HuggingFaceConfig
+
+    def described(**changed: Any) -> str:
+        sizes = SIZES | changed
+        values = sizes | {"model_type": subject.component.name, "text_config": sizes}
+        try:
+            return repr(subject.bind()(HuggingFaceConfig(Path("config.json"), values)))
+        except ConfigError as error:
+            raise Inapplicable(f"it needs another config.json: {error}") from error
+
+    before = described()
+    for name, value in OTHERS.items():
+        if described(**{name: value}) == before:
+            raise Failed(f"'{name}' = {SIZES[name]} can be changed to {value} unseen")

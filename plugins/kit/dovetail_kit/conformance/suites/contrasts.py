@@ -323,7 +323,8 @@ def abstaining_is_absence(subject: Subject) -> None:
 
 @check(
     "reward_manager",
-    unless="needs_all",
+    unless="absent_is_zero",
+    when=lambda component: not component.declares.get("needs_all"),
     fix="Divide by how many rewards there are for the completion: np.nanmean(table, axis=1).",
 )
 def a_mean_of_what_is_given(subject: Subject) -> None:

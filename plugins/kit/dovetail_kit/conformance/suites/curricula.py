@@ -146,3 +146,33 @@ def counts_for_long(subject: Subject) -> None:
             if np.any(np.abs(leap) >= 2 ** (8 * value.dtype.itemsize - 1)):
                 raise Failed(f"in step {step} '{name}' goes from {state[name].tolist()} to {value.tolist()}")
         state = after
+
+
+@check("curriculum", fix="Leave what is known of a prompt as it was where all of its scores are NaN.")
+def no_score_is_no_failure(subject: Subject) -> None:
+    """What scores change of a prompt's state stays as it was where the prompt has no score: not as after scores of 0,
+    where those change it.
+
+    A prompt whose reward abstained, or whose episodes broke, would be taken for one that is never solved.
+    """
+    curriculum = subject.bind()
+    state, _ = split_metrics(
+        curriculum.update(curriculum.init(PROMPTS), np.arange(PROMPTS), _scores(np.arange(PROMPTS), 2))
+    )
+    chosen, prompt = np.array([4, 1, 6]), 1
+    scores = _scores(chosen, 0)
+    after = {}
+    for score in (0.0, 1.0, np.nan):
+        given = scores.copy()
+        given[chosen.tolist().index(prompt)] = score
+        after[score], _ = split_metrics(curriculum.update(state, chosen, given))
+    failed, solved, absent = after.values()
+    for name, before in state.items():
+        if before.shape[:1] != (PROMPTS,) or np.array_equal(failed[name][prompt], solved[name][prompt], equal_nan=True):
+            continue  # it is not about prompts, or scores do not change it
+        same_as = [np.allclose(absent[name][prompt], each[name][prompt], equal_nan=True) for each in (failed, state)]
+        if same_as == [True, False]:
+            raise Failed(
+                f"after a step in which prompt {prompt} has no score its '{name}' is {absent[name][prompt]:.6g}, as"
+                f" after scores of 0; before it was {before[prompt]:.6g}"
+            )

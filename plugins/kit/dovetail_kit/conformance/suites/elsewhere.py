@@ -106,6 +106,33 @@ def writes(subject: Subject) -> None:
             raise Failed(f"{EARLIER} records take {before} bytes, and {_size(folder)} with one more of a resumed run")
 
 
+@check(
+    "sink",
+    unless="elsewhere",
+    fix="In open(), drop what is there of steps after `start_step`: they will be written again.",
+)
+def repeats_nothing(subject: Subject) -> None:
+    """A run that goes on from an earlier checkpoint than its last record leaves no record twice.
+
+    After a crash the steps since the checkpoint are done again. A curve that shows them twice goes back in time.
+    """
+    count = {}
+    for stopped in (3, 5):
+        with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()) as printed:
+            folder = Path(place)
+            (folder / JOURNAL).write_text("")
+            with contextlib.redirect_stderr(printed):
+                for start, last in ((0, stopped), (3, 6)):
+                    sink = opened(subject, folder, 6, start)
+                    for step in range(start + 1, last + 1):
+                        sink.write(step, {"loss": 0.5 + step / 64, "reward/mean": 0.25, "eval/accuracy": 0.25})
+                    sink.close()
+            files = [path for path in folder.rglob("*") if path.is_file() and path.name != JOURNAL]
+            count[stopped] = sum(path.read_bytes().count(b"0.5625") for path in files)  # the loss of step 4
+    if count[5] > count[3]:
+        raise Failed("after a run that had recorded 5 steps goes on from step 3, the record of step 4 is there twice")
+
+
 def _write(subject: Subject, folder: Path, start: int, last: int) -> None:
     sink = opened(subject, folder, EARLIER + 1, start)
     for step in range(start + 1, last + 1):

@@ -24,6 +24,7 @@ CALLS = (
     Call("search", {"query": 'two "quoted" words\nin lines, é', "limit": 3}),
     Call("now", {}),
     Call("set_up", {"on": True, "share": 0.25, "note": None}),
+    Call("draw", {"points": [1, 2, 3], "style": {"color": "red", "dash": {"on": [2, 1]}}, "last": [{"x": 1}]}),
 )
 TEXTS = ("", "1", "It is 3.", "7 or 8?", "left", "\x00", "x" * 10_000, "\N{SNOWMAN}", '{"name": 1}', "[]", "<a>")
 MARK = "dovetail_has_run_it"

@@ -101,12 +101,16 @@ def differ(state: Any, other: Any) -> bool:
     return any(not np.array_equal(ours, theirs) for ours, theirs in pairs)
 
 
-@check(*CONTROLLERS, unless="constant", fix="Compare what is observed with the target, and move the coefficient.")
+@check(
+    *CONTROLLERS,
+    unless="constant",
+    fix="Compare what is observed with the target, and move the coefficient; bound it where it is multiplied.",
+)
 def reacts(subject: Subject) -> None:
     """Its coefficient reacts: for KL it rises if the KL is high, for entropy if the entropy is low.
 
     It stays finite and is never negative, however long it is pushed in one direction, and comes back when it is pushed
-    in the other. An inverted controller diverges.
+    in the other. An inverted controller diverges, and one without a bound does where its observation cannot follow.
     """
     low, high = (_pushed(subject, value) for value in (0.0, 50.0))
     for value, coefficients in ((0.0, low), (50.0, high)):
@@ -194,10 +198,10 @@ def takes_negative_estimates(subject: Subject) -> None:
     fix="Move by how far the observation is from the target; begin a running mean with the first observation.",
 )
 def rests_at_its_target(subject: Subject) -> None:
-    """If what is observed is 1 % above its `target`, and if it is 1 % below, the coefficient does not move the same way.
+    """If what is observed is 1 % above its `target`, and if 1 % below, the coefficient does not move the same way.
 
     A controller that moves at its target cannot hold it: a band that lies beside it, or a mean that begins at zero,
-    drives the policy away from where it should be.
+    drives the policy from where it should be.
     """
     target = float(subject.params["target"] or 0.0)
     below, above = (float(_pushed(subject, target * by)[FEW - 1]) for by in (0.99, 1.01))

@@ -15,6 +15,8 @@ from dovetail_kit.conformance.subject import Subject
 FRESH, ROWS, TOKENS, PROMPT = 3, 4, 5, 2
 STEPS = 6
 MANY = 40
+IDS = 260_000
+"""The size of a large vocabulary: such ids do not fit into 16 bits."""
 
 Batch = dict[str, np.ndarray]
 
@@ -26,9 +28,9 @@ def _fresh(step: int) -> Batch:
     mask[-1] = False
     scores = np.tile(np.arange(ROWS, dtype=np.float32) % 2, (FRESH, 1)) * (1 + rng.random((FRESH, 1), np.float32))
     return {
-        "prompt_tokens": rng.integers(1, 99, (FRESH, ROWS, PROMPT)).astype(np.int32),
+        "prompt_tokens": rng.integers(1, IDS, (FRESH, ROWS, PROMPT)).astype(np.int32),
         "prompt_mask": np.ones((FRESH, ROWS, PROMPT), bool),
-        "tokens": rng.integers(1, 99, (FRESH, ROWS, TOKENS)).astype(np.int32),
+        "tokens": rng.integers(1, IDS, (FRESH, ROWS, TOKENS)).astype(np.int32),
         "mask": mask,
         "group_ids": np.repeat(np.arange(FRESH, dtype=np.int32)[:, None], ROWS, axis=1),
         "rollout_logps": np.where(mask, -rng.random(mask.shape), 0).astype(np.float32),

@@ -60,7 +60,12 @@ def _apart_from_the_others(case: ArrayCase, fields: batch.Fields, ids: Any) -> N
             )
 
 
-@check("reward_shaping", reads=["token_rewards"], fix="Add to token_rewards, and replace none of them.")
+@check(
+    "reward_shaping",
+    reads=["token_rewards"],
+    unless="not_monotone",
+    fix="Add to token_rewards, and replace none of them; what scales by the largest declares not_monotone=True.",
+)
 def every_reward_is_kept(subject: Subject) -> None:
     """A higher reward at a policy token does not lower the sum over its completion, and at the last one may raise it,
     there and not before it alone; rewards are not rounded.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import string
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ import numpy as np
 from dovetail.registry import Component
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.answers import good_of, spelt
+from dovetail_kit.conformance.suites.answers import NUMBERS, good_of, spelt
 from dovetail_kit.conformance.suites.texts import (
     ROUNDING,
     call_on,
@@ -22,6 +23,7 @@ from dovetail_kit.conformance.suites.texts import (
     starts_processes,
 )
 
+UNSURE: Final = "I do not know."
 MANY: Final = 1_100
 """More completions than a step often has, and no multiple of a power of two."""
 
@@ -87,11 +89,9 @@ def a_wrong_answer_is_scored(subject: Subject) -> None:
         raise Inapplicable("it has no examples")
     for good, bad in pairs:
         records = [dict(record) for record in (good, bad)]
-        empty = [dict(good) | {"completions": text} for text in ("", "I do not know.")]
-        right, wrong, *others = call_on(subject, [*records, *empty])
-        if None not in (right, wrong) and None in others:
-            text = empty[others.index(None)]["completions"]
-            raise Failed(f"{text!r} has no score; {short(good['completions'])} gets {right!r}")
+        right, wrong, other = call_on(subject, [*records, dict(good) | {"completions": UNSURE}])
+        if None not in (right, wrong) and other is None:
+            raise Failed(f"{UNSURE!r} has no score; {short(good['completions'])} gets {right!r}")
 
 
 @check("reward", when=_is_cheap, fix="Take the same part of every column, or zip(..., strict=True).")
@@ -100,9 +100,12 @@ def however_many(subject: Subject) -> None:
 
     Parts of a batch that are scored one after the other must have their own answers, and the last part counts, too.
     """
-    records = records_of(subject)
     if starts_processes(subject):
         raise Inapplicable("it starts a process for each text")
+    records = records_of(subject)
+    with contextlib.suppress(Inapplicable):  # others' answers, each right and wrong
+        record, answer = good_of(subject)
+        records += [spelt(record, answer, number, number + wrong) for number in (1_301, 2_417) for wrong in (0, 1)]
     first: list[Any] = [call_on(subject, [record])[0] for record in records]
     # in runs of different lengths, so that no part of the batch is like another
     order = [number * number // 7 % len(records) for number in range(MANY)]
@@ -113,3 +116,27 @@ def however_many(subject: Subject) -> None:
         if not equal_within(found[place], first[number], ROUNDING):
             text = short(records[number]["completions"])
             raise Failed(f"as number {place} of {MANY}, {text} gets {found[place]!r}, but {first[number]!r} by itself")
+
+
+@check(
+    "reward",
+    claim="examples",
+    reads=["prompts"],
+    when=is_alone,
+    fix="Look for the answer in the completion alone.",
+)
+def the_prompt_is_no_answer(subject: Subject) -> None:
+    """A completion without an answer gets no more than a wrong one, also where the prompt has the right number.
+
+    Read from prompt and completion together, a question that names its answer is solved by saying nothing.
+    """
+    record, answer = good_of(subject)
+    wrong = spelt(record, answer, NUMBERS[0], answer)
+    asked = [f"Is it {answer}?", f"{record.get('prompts', 'What is it?')} {answer} "]
+    for prompt in asked:
+        low, *found = call_on(
+            subject,
+            [each | {"prompts": prompt} for each in (wrong, *(record | {"completions": t} for t in ("", "Yes.")))],
+        )
+        if low is not None and any(each is not None and np.sum(each) > np.sum(low) + ROUNDING for each in found):
+            raise Failed(f"for the prompt {prompt!r} a wrong answer gets {low!r}, and none at all {found}")

@@ -11,6 +11,8 @@ from dovetail.errors import ConfigError
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 
+HOPELESS = -100.0
+
 
 def _asked(subject: Subject, curve: Any, others: Any) -> Any:
     """Return what a rule says of a trial beside others, in a run of 100 steps.
@@ -89,3 +91,28 @@ def has_patience(subject: Subject) -> None:
     curve = [(10 * number, 0.1 * number) for number in range(8)]
     if _asked(subject, [*curve, (80, 0.0)], others):
         raise Failed("it stops a trial that is ahead of all others, has risen from 0 to 0.7, and then has a single 0")
+
+
+@check("early_stopping", fix="Compare with all of the others, in any order, at the step that the trial has reached.")
+def stops_the_hopeless(subject: Subject) -> None:
+    """A trial that stays far below 20 others is stopped somewhere, and the order of the others changes nothing.
+
+    A rule that compares with the first of the others depends on which trial was begun first.
+    """
+    others = [[(step, 0.01 * (trial * 7 % 20) * step) for step in range(0, 101, 5)] for trial in range(20)]
+    stopped = False
+    for value in (HOPELESS, 0.3, 5.0):
+        for length in range(1, 21):
+            curve = [(step, value) for step in range(0, 5 * length, 5)]
+            answers = {_asked(subject, list(curve), [list(other) for other in order]) for order in _orders(others)}
+            if len(answers) > 1:
+                raise Failed(
+                    f"a trial at {value:g} after {5 * length - 5} steps is stopped in one order of the others only"
+                )
+            stopped |= value == HOPELESS and answers == {True}
+    if not stopped:
+        raise Failed(f"a trial that stays at {HOPELESS:g}, where 20 others are at 0 and above, is never stopped")
+
+
+def _orders(others: list[Any]) -> tuple[list[Any], ...]:
+    return others, others[::-1], others[7:] + others[:7]
