@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -15,9 +14,8 @@ from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from dovetail.devices.compiled import NUMBERS
-from dovetail.errors import DovetailError, PluginError
+from dovetail.errors import PluginError
 from dovetail.registry import Component
-from dovetail.registry.places import first_line, raised_in
 
 Floats = dict[str, Any]
 """A role's traced hyperparameters: float32 scalars, on the host or in a trace."""
@@ -71,29 +69,16 @@ class Part:
             PluginError: if it raises an error; the message names its owner and its own line.
         """
         arguments = self._arguments(fields)
-        with self._named():
+        with self.component.named():  # tracebacks through JAX do not name the author's file
             return split_metrics(self.build(hyper.get(self.role, {}))(*arguments))
 
     def next_state(self, fields: Fields, hyper: Mapping[str, Floats]) -> Any:
         """Return the next state of a component that reads `state`: the result of its `update` on the same fields."""
         arguments = self._arguments(fields)
-        with self._named():
+        with self.component.named():
             return self.build(hyper.get(self.role, {})).update(
                 **dict(zip(self.component.reads, arguments, strict=True))
             )
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Attribute errors to the component, because tracebacks through JAX do not name the author's file."""
-        try:
-            yield
-        except DovetailError:
-            raise
-        except (Exception, SystemExit) as error:
-            where = raised_in(self.component.load(), error)
-            raise PluginError(
-                f"{self.component.label} of {self.component.origin} raised {first_line(error)}{where}"
-            ) from error
 
     def _arguments(self, fields: Fields) -> list[Any]:
         return [self._argument(fields, self.renames.get(name, name)) for name in self.component.reads]
