@@ -26,7 +26,7 @@ from dovetail.errors import DovetailError, DovetailWarning, PluginError
 from dovetail.kinds.kind import Around
 from dovetail.ranges import bounds, plain, union_of
 from dovetail.registry.declares import misspelt
-from dovetail.registry.places import first_line, place_of, raised_at, raised_in
+from dovetail.registry.places import first_line, missing_in, place_of, raised_at, raised_in
 from dovetail.registry.renamed import Renamed
 from dovetail.registry.undisturbed import said_of, undisturbed
 
@@ -166,7 +166,7 @@ class Component:
         except Exception as error:
             raise PluginError(
                 f"{self.label} of {self.origin.distribution} {self.origin.version} cannot be imported from"
-                f" '{path}': {type(error).__name__}: {error}{raised_at(error)}"
+                f" '{path}': {type(error).__name__}: {error}{raised_at(error) or missing_in(path)}"
             ) from error
         # the environment is not looked at: libraries such as torch set variables of their own
         if said := said_of(did):

@@ -88,6 +88,19 @@ def _is_within(frame: traceback.FrameSummary, component: Component) -> bool:
         return False
 
 
+def missing_in(path: str) -> str:
+    """Return the place in a module that lacks the attribute of `module:attribute`: a line that names it, or the first.
+
+    A single-file plugin names it where it registers it.
+    """
+    try:
+        file = Path(_file_of(path.partition(":")[0]) or "")
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):  # not imported, or without a source
+        return ""
+    return f" [{file}:{next((n for n, line in enumerate(lines, 1) if path in line), 1)}]"
+
+
 def _file_of(module: str) -> str | None:
     return getattr(sys.modules.get(module), "__file__", None)
 

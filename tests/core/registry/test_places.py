@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from dovetail.registry import Component, Origin
-from dovetail.registry.places import blamed, raised_in
+from dovetail.registry.places import blamed, missing_in, raised_in
 
 LOSS = "from acme_places.below.helper import read\n\n\ndef loss(text):\n    return read(text)\n"
 HELPER = "import json\n\n\ndef read(text):\n    return json.loads(text)\n"
@@ -87,3 +87,12 @@ def test_of_several_components_in_a_file_the_one_that_was_running_is_blamed(tmp_
     )
     assert blamed_for(module.hook) == f"acme 1.2 raised KeyError: 'text' [{at}:3]"
     assert blamed(ValueError("never raised"), components) == ""
+
+
+def test_where_a_module_lacks_what_is_registered(tmp_path):
+    file = tmp_path / "lacking_places.py"
+    file.write_text('def hook(register):\n    register("reward", "x", "lacking_places:absent")\n')
+    imported(file, "lacking_places")
+    assert missing_in("lacking_places:absent") == f" [{file}:2]"
+    assert missing_in("lacking_places:other") == f" [{file}:1]"
+    assert missing_in("never_imported_places:x") == missing_in("sys:absent") == ""
