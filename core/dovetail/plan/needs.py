@@ -262,9 +262,11 @@ class Planner:
             opened = _opening(role)
         who = f"{call.label} ({call.component.origin}) reads the field '{field}', which nobody provides"
         for kind in self.registry.kinds.values():
-            if field in kind.writes and kind.path:
-                chosen = f"set {kind.path} to one of {listing(self.registry.names(kind.name))}"
-                return PlanError(f"{who}: the kind '{kind.name}' writes it; {chosen}{call.component.place}")
+            if field in kind.writes and kind.stage:
+                cure = f"set {kind.path} to one of {listing(self.registry.names(kind.name))}"
+                if not comes_before(kind.stage, call.stage.name):
+                    cure = f"but not before the stage '{kind.stage}' is over, and this is called at '{call.stage.name}'"
+                return PlanError(f"{who}: the kind '{kind.name}' writes it; {cure}{call.component.place}")
         return PlanError(
             f"{who}.{opened}"
             f"{nearest(field, known)} Known: {listing(known, 40)}. A plugin provides a field by registering a component"
