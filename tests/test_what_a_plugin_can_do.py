@@ -137,7 +137,11 @@ def test_the_plan_knows_who_provides_and_who_reads():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.detector=None", "acme-rl/doubting .* reads the field 'suspicion', which nobody provides"),
+        (
+            "train.detector=None",
+            "acme-rl/doubting .* reads the field 'suspicion', which nobody provides: the kind 'detector' writes it; set"
+            r" train\.detector to one of .*stutter.* \[.*:\d+\]",
+        ),
         ("train.task=arithmetic", "acme-rl/entropy_by_grade .* reads the field 'grade', which nobody provides"),
         ("train.correction=()", "train.replay = last_best learns from completions of earlier policies"),
     ],

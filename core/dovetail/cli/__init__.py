@@ -88,7 +88,8 @@ def _run(given: Sequence[str], traceback: bool, interrupted: list[int], terminal
             print(f"error: {printable(what)} cannot be written: {error.strerror}", file=sys.stderr)
             return 1
         said = f"{type(error).__name__}: {error}".replace("\n", " ")
-        print(f"error: unforeseen,{_blamed(error)} {printable(said)}; {FLAG} shows where", file=sys.stderr)
+        whose = _blamed(error)
+        print(f"error: {printable(whose or f'unforeseen, {said}')}; {FLAG} shows where", file=sys.stderr)
         return 1
 
 
@@ -105,10 +106,9 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _blamed(error: BaseException) -> str:
-    """Return ` in NAME of DISTRIBUTION [FILE:LINE]:` if a third party's component raised it."""
+    """Return `NAME of DISTRIBUTION raised ERROR [FILE:LINE]` if a third party's component raised it."""
     with suppress(Exception):  # the registry itself may be what raised
-        whose = blamed(error, [each for each in current().components() if each.origin.distribution != ENGINE])
-        return f"{whose}:" if whose else ""
+        return blamed(error, [each for each in current().components() if each.origin.distribution != ENGINE])
     return ""
 
 

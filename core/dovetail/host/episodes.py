@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
-from dovetail.errors import CompletionsFailed, PluginError
+from dovetail.errors import CompletionsFailed, DovetailWarning, PluginError
 from dovetail.protocols import Completions, Episodes, RolloutEngine, Sampling, Turns
 from dovetail.spans import span
 
@@ -199,7 +199,7 @@ class Rounds:
             except CompletionsFailed as error:
                 if len(active) == keys.size:
                     raise
-                warnings.warn(f"episodes {active} failed and are left out: {error}", RuntimeWarning, stacklevel=2)
+                warnings.warn(f"episodes {active} failed and are left out: {error}", DovetailWarning, stacklevel=2)
                 tape.finish[active] = "error"
                 return tape, full
 

@@ -56,32 +56,33 @@ class ProcessScorer:
         for part, function in zip(self.rewards, self._functions, strict=True):
             returned, measured = call_reward(part, function, examples, given, "list")
             name = part.component.name
-            found = _on_tokens(returned, name, given, drawn.mask)
+            found = _on_tokens(returned, part, given, drawn.mask)
             total += np.float32(part.floats["coef"]) * found
             metrics |= {name: found.sum(axis=1, dtype=np.float64)} | measured
         return total, metrics
 
 
 def _on_tokens(
-    returned: Sequence[Any], name: str, given: Mapping[str, list[Any]], mask: Bool[np.ndarray, "seq token"]
+    returned: Sequence[Any], part: Part, given: Mapping[str, list[Any]], mask: Bool[np.ndarray, "seq token"]
 ) -> Float[np.ndarray, "seq token"]:
     """Put the numbers of a process reward on the policy tokens; None for a completion means zeros."""
     found = np.zeros(mask.shape, np.float32)
     for row, (values, own) in enumerate(zip(returned, mask, strict=True)):
         if values is not None:
-            found[row, own] = _numbers(values, int(own.sum()), name, row, given)
+            found[row, own] = _numbers(values, int(own.sum()), part, row, given)
     return found
 
 
-def _numbers(values: Any, count: int, name: str, row: int, given: Mapping[str, list[Any]]) -> np.ndarray:
+def _numbers(values: Any, count: int, part: Part, row: int, given: Mapping[str, list[Any]]) -> np.ndarray:
     try:
         numbers = np.asarray(values, np.float64)
     except (TypeError, ValueError):
         numbers = np.full(1, np.nan)
     if numbers.shape != (count,) or not np.isfinite(numbers).all():
         raise RewardError(
-            f"process_reward {name} gave {shown(repr(values))} to sample {row}, completion"
-            f" {shown(given['completions'][row])}; return a finite number for each of its {count} tokens, or None"
+            f"process_reward {part.component.name} gave {shown(repr(values))} to sample {row}, completion"
+            f" {shown(given['completions'][row])}; return a finite number for each of its {count} tokens, or"
+            f" None{part.component.place}"
         )
     return numbers
 

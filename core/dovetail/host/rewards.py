@@ -136,8 +136,7 @@ class Scorer:
         columns, metrics = [], {}
         for part, function in zip(self.rewards, self._functions, strict=True):
             scores, found = call_reward(part, function, examples, given, "score")
-            name = part.component.name
-            columns.append(np.array([_number(score, name, i, given) for i, score in enumerate(scores)], np.float64))
+            columns.append(np.array([_number(score, part, i, given) for i, score in enumerate(scores)], np.float64))
             metrics |= found
         return np.stack(columns, axis=1) if columns else np.zeros((len(examples), 0)), metrics
 
@@ -241,12 +240,12 @@ def call_reward(
     except (Exception, SystemExit) as error:
         raise RewardError(
             f"{label} ({part.component.origin}) raised {_said(error)}; first completion:"
-            f" {shown(given['completions'][0])}{raised_in(part.component.load(), error)}"
+            f" {shown(given['completions'][0])}{raised_in(part.component.load(), error) or part.component.place}"
         ) from error
-    if len(returned) > len(examples):
-        raise RewardError(f"{label} returned more than {len(examples)} {entry}s for as many completions")
-    if len(returned) != len(examples):
-        raise RewardError(f"{label} returned {len(returned)} {entry}s for {len(examples)} completions")
+    if (count := len(returned)) != len(examples):
+        many = f"{count} {entry}s for {len(examples)}"
+        many = many if count < len(examples) else f"more than {len(examples)} {entry}s for as many"
+        raise RewardError(f"{label} returned {many} completions{part.component.place}")
     measured = {f"{name}/{key}": value for key, value in metrics.items()}
     return returned, {key: metric(value, key, len(examples)) for key, value in measured.items()}
 
@@ -262,7 +261,7 @@ def _said(error: BaseException) -> str:
         return f"{type(error).__name__} without a readable message"
 
 
-def _number(score: Any, name: str, index: int, given: Mapping[str, list[Any]]) -> float:
+def _number(score: Any, part: Part, index: int, given: Mapping[str, list[Any]]) -> float:
     if score is None:
         return math.nan
     try:
@@ -271,8 +270,9 @@ def _number(score: Any, name: str, index: int, given: Mapping[str, list[Any]]) -
         number = math.nan
     if not abs(number) <= LARGEST:
         raise RewardError(
-            f"reward {name} gave {score!r} to sample {index}, prompt {shown(given['prompts'][index])}, completion"
-            f" {shown(given['completions'][index])}; return a finite number of at most {LARGEST:g}, or None to abstain"
+            f"reward {part.component.name} gave {score!r} to sample {index}, prompt {shown(given['prompts'][index])},"
+            f" completion {shown(given['completions'][index])}; return a finite number of at most {LARGEST:g}, or None"
+            f" to abstain{part.component.place}"
         )
     return number
 

@@ -260,8 +260,15 @@ class Planner:
         opened = ""
         if role and self._is_quantity(field.removeprefix(f"{role}_")):
             opened = _opening(role)
+        who = f"{call.label} ({call.component.origin}) reads the field '{field}', which nobody provides"
+        for kind in self.registry.kinds.values():
+            if field in kind.writes and kind.stage:
+                cure = f"set {kind.path} to one of {listing(self.registry.names(kind.name))}"
+                if not comes_before(kind.stage, call.stage.name):
+                    cure = f"but not before the stage '{kind.stage}' is over, and this is called at '{call.stage.name}'"
+                return PlanError(f"{who}: the kind '{kind.name}' writes it; {cure}{call.component.place}")
         return PlanError(
-            f"{call.label} ({call.component.origin}) reads the field '{field}', which nobody provides.{opened}"
+            f"{who}.{opened}"
             f"{nearest(field, known)} Known: {listing(known, 40)}. A plugin provides a field by registering a component"
             f" of kind 'field' under its name; a column of the task that holds numbers is one too{call.component.place}"
         )

@@ -15,17 +15,18 @@ import importlib
 import inspect
 import typing
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
 import attrs
 
-from dovetail.errors import DovetailWarning, PluginError
+from dovetail.errors import DovetailError, DovetailWarning, PluginError
 from dovetail.kinds.kind import Around
 from dovetail.ranges import bounds, plain, union_of
 from dovetail.registry.declares import misspelt
-from dovetail.registry.places import place_of, raised_at
+from dovetail.registry.places import first_line, missing_in, place_of, raised_at, raised_in
 from dovetail.registry.renamed import Renamed
 from dovetail.registry.undisturbed import said_of, undisturbed
 
@@ -165,7 +166,7 @@ class Component:
         except Exception as error:
             raise PluginError(
                 f"{self.label} of {self.origin.distribution} {self.origin.version} cannot be imported from"
-                f" '{path}': {type(error).__name__}: {error}{raised_at(error)}"
+                f" '{path}': {type(error).__name__}: {error}{raised_at(error) or missing_in(path)}"
             ) from error
         # the environment is not looked at: libraries such as torch set variables of their own
         if said := said_of(did):
@@ -237,6 +238,27 @@ class Component:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, or instantiate the class, with the same arguments."""
         return self.load()(*args, **kwargs)
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Attribute what is raised in this context to the component.
+
+        Raises:
+            PluginError: in place of any other error, with the component's owner and its own line.
+        """
+        try:
+            yield
+        except DovetailError:
+            raise
+        except (Exception, SystemExit) as error:
+            where = raised_in(self.load(), error)
+            raise PluginError(f"{self.label} of {self.origin} raised {first_line(error)}{where}") from error
+
+    def wrong(self, how: str, method: str = "") -> PluginError:
+        """Return the error that says what is wrong with its result, and where it, or a method of it, is defined."""
+        target = self.load()
+        where = place_of(getattr(target, method, target)) if method else self.place
+        return PluginError(f"{self.label} of {self.origin} {how}{where}")
 
 
 @attrs.frozen

@@ -57,19 +57,48 @@ def raised_in(target: Callable[..., Any], error: BaseException) -> str:
 
 
 def blamed(error: BaseException, components: Iterable[Component]) -> str:
-    """Return which of the components raised an error: ` in KIND.NAME of DISTRIBUTION VERSION [file:line]`, or nothing.
+    """Return which of the components raised an error, or nothing.
 
-    The component is named if the file is that of a single one. Components that were never imported are not looked at.
+    It is `KIND.NAME of DISTRIBUTION VERSION (MODULE) raised ERROR [file:line]`, or, if no single component is to be
+    told, `DISTRIBUTION VERSION raised ...`. The line is the innermost of the plugin; the component is the innermost
+    whose own lines were being executed, or the only one of its file. Components that were never imported are not
+    looked at.
     """
     files = [(each, _file_of(each.origin.module)) for each in components]
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+    frames = traceback.extract_tb(error.__traceback__)
+    for position, frame in reversed([*enumerate(frames)]):
         here = [each for each, file in files if file and _in_one_package(frame.filename, file)]
         if here:
-            single = [each for each, file in files if file == frame.filename]
-            label = f"{single[0].label} of " if len(single) == 1 else ""
+            alone = [each for each, file in files if file == frame.filename]
+            running = [each for outer in reversed(frames[: position + 1]) for each in here if _is_within(outer, each)]
+            named = alone if len(alone) == 1 else running[:1]
             origin = here[0].origin
-            return f" in {label}{origin.distribution} {origin.version} [{frame.filename}:{frame.lineno}]"
+            label = f"{named[0].label} of {origin}" if named else f"{origin.distribution} {origin.version}"
+            return f"{label} raised {first_line(error)} [{frame.filename}:{frame.lineno}]"
     return ""
+
+
+def _is_within(frame: traceback.FrameSummary, component: Component) -> bool:
+    """Whether a frame is at a line of a component's function or class."""
+    target = inspect.unwrap(component.load())
+    try:
+        lines, first = inspect.getsourcelines(target)
+        return frame.filename == inspect.getsourcefile(target) and first <= (frame.lineno or 0) < first + len(lines)
+    except (OSError, TypeError):  # without a source
+        return False
+
+
+def missing_in(path: str) -> str:
+    """Return the place in a module that lacks the attribute of `module:attribute`: a line that names it, or the first.
+
+    A single-file plugin names it where it registers it.
+    """
+    try:
+        file = Path(_file_of(path.partition(":")[0]) or "")
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):  # not imported, or without a source
+        return ""
+    return f" [{file}:{next((n for n, line in enumerate(lines, 1) if path in line), 1)}]"
 
 
 def _file_of(module: str) -> str | None:

@@ -19,7 +19,7 @@ from dovetail.plan.roles import COMPLETIONS, CRITIC, POLICY
 from dovetail.plan.sizes import mini_batch_size
 from dovetail.step.gradients import Optimiser
 from dovetail.step.packing import most_of
-from dovetail.step.parts import Floats, Part, traced
+from dovetail.step.parts import Floats, Part, same_form, traced
 
 
 @attrs.frozen(kw_only=True)
@@ -58,7 +58,7 @@ class Follow:
     def __call__(self, weights: Any, policy: Any, step: Int[Array, ""], hyper: Mapping[str, Floats]) -> Any:
         """Return the role's next weights, given the policy's after `step` steps."""
         moved, _ = self.part({"weights": weights, "policy": policy, "step": step}, hyper)
-        return moved
+        return same_form(self.part.component, weights, moved)
 
 
 @attrs.frozen(kw_only=True)

@@ -81,8 +81,12 @@ class Optimiser:
         return WithMasters(masters, transform.init(masters))
 
     def _transform(self, lr: Any, max_grad_norm: Any, floats: Any) -> optax.GradientTransformation:
-        make = self.optimizer.build(floats)
-        return optax.chain(optax.clip_by_global_norm(max_grad_norm), make(lr))
+        component = self.optimizer.component
+        with component.named():
+            made = self.optimizer.build(floats)(lr)
+        if not isinstance(made, optax.GradientTransformation):
+            raise component.wrong(f"returned {made!r:.80}; return an optax.GradientTransformation")
+        return optax.chain(optax.clip_by_global_norm(max_grad_norm), made)
 
     def apply(
         self,
@@ -99,6 +103,11 @@ class Optimiser:
         """
         mine = hyper[self.role]
         factor, _ = self.schedule({"step": step, "total_steps": total}, hyper)
+        with self.schedule.component.named():
+            shape = jnp.asarray(factor).shape
+        if shape != ():
+            how = f"returned the shape {shape}; return one number, by which {self.role}.lr is multiplied"
+            raise self.schedule.component.wrong(how)
         lr = mine["lr"] * factor
         transform = self._transform(lr, mine["max_grad_norm"], hyper[self.optimizer.role])
         masters, inner = state if isinstance(state, WithMasters) else (params, state)

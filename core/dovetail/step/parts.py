@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -15,9 +14,8 @@ from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from dovetail.devices.compiled import NUMBERS
-from dovetail.errors import DovetailError, PluginError
+from dovetail.errors import PluginError
 from dovetail.registry import Component
-from dovetail.registry.places import first_line, raised_in
 
 Floats = dict[str, Any]
 """A role's traced hyperparameters: float32 scalars, on the host or in a trace."""
@@ -71,29 +69,15 @@ class Part:
             PluginError: if it raises an error; the message names its owner and its own line.
         """
         arguments = self._arguments(fields)
-        with self._named():
+        with self.component.named():  # tracebacks through JAX do not name the author's file
             return split_metrics(self.build(hyper.get(self.role, {}))(*arguments))
 
     def next_state(self, fields: Fields, hyper: Mapping[str, Floats]) -> Any:
         """Return the next state of a component that reads `state`: the result of its `update` on the same fields."""
-        arguments = self._arguments(fields)
-        with self._named():
-            return self.build(hyper.get(self.role, {})).update(
-                **dict(zip(self.component.reads, arguments, strict=True))
-            )
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Attribute errors to the component, because tracebacks through JAX do not name the author's file."""
-        try:
-            yield
-        except DovetailError:
-            raise
-        except (Exception, SystemExit) as error:
-            where = raised_in(self.component.load(), error)
-            raise PluginError(
-                f"{self.component.label} of {self.component.origin} raised {first_line(error)}{where}"
-            ) from error
+        arguments = dict(zip(self.component.reads, self._arguments(fields), strict=True))
+        with self.component.named():
+            after = self.build(hyper.get(self.role, {})).update(**arguments)
+        return same_form(self.component, fields["state"], after, "update")
 
     def _arguments(self, fields: Fields) -> list[Any]:
         return [self._argument(fields, self.renames.get(name, name)) for name in self.component.reads]
@@ -117,6 +101,29 @@ class Part:
                 f" {', '.join(self.writes)}{self.component.place}"
             )
         return dict(zip(self.writes, values, strict=False))
+
+
+def same_form(component: Component, before: Any, after: Any, method: str = "") -> Any:
+    """Return a component's next state if it has the names, shapes and types of the one before.
+
+    Otherwise a later step would fail somewhere else or broadcast, and no checkpoint could be restored.
+
+    Raises:
+        PluginError: naming the component, the first value that differs, and the line of the method that returned it.
+    """
+    with component.named():
+        was, now = (_form(each, "state" if method else "weights") for each in (before, after))
+    for name in {**was, **now}:
+        if was.get(name) != now.get(name):
+            there, here = (each.get(name, "missing") for each in (was, now))
+            of = f" from `{method}`" if method else ""
+            raise component.wrong(f"returned{of} {name} {here}, which was {there} before; keep shape and type", method)
+    return after
+
+
+def _form(state: Any, root: str) -> dict[str, str]:
+    leaves = jax.tree.leaves_with_path(state)
+    return {f"{root}{jax.tree_util.keystr(path)}": f"{jnp.result_type(x)} {jnp.shape(x)}" for path, x in leaves}
 
 
 def split_metrics(result: Any) -> tuple[Any, dict[str, Array]]:

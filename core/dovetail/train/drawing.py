@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
@@ -24,7 +24,7 @@ from dovetail.plan.placement import sampler_places
 from dovetail.plan.replayed import check_recorded
 from dovetail.protocols import Weights
 from dovetail.step import keys
-from dovetail.step.parts import Sums, merge, sums
+from dovetail.step.parts import Part, Sums, merge, sums
 from dovetail.step.view import View
 from dovetail.train.drawn import Extras, Prompts
 from dovetail.train.evaluation import Evaluation, Evaluator
@@ -191,6 +191,8 @@ class Drawing:
                 self.over and self.over.restore(),
             )
             sampled, metrics = found.chosen, found.metrics | means(reported)
+            if not sampled.kept.any():
+                _tell_that_none_is_kept(algorithm.filters, config.train.refill_rounds + 1)
             if config.train.oversample is not None:
                 self.over, metrics = found.over and Stored.of(found.over), metrics | found.counts
         if "greedy_scores" not in algorithm.plan:
@@ -249,3 +251,14 @@ class Drawing:
             kept &= np.asarray(answer)
             reported |= merge(reported, sums(each.label, measured, batch["mask"]))
         return np.all(kept.reshape(sampled.prompts, -1), axis=1)
+
+
+def _tell_that_none_is_kept(filters: Iterable[Part], rounds: int) -> None:
+    """Warn once of a step that learns nothing, such as all are whose filter is wrong; the text is always the same."""
+    names = " and ".join(f"{part.component.label} of {part.component.origin}" for part in filters)
+    warnings.warn(
+        f"{names} kept no group of a step in {rounds} rounds: the step learns nothing, though momentum and weight decay"
+        " still move the weights (group_filter/kept)",
+        DovetailWarning,
+        stacklevel=2,
+    )

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from dovetail.config import Choice
 from dovetail.data import at_random, prompt_stream
-from dovetail.errors import DataError, PluginError
+from dovetail.errors import DataError
 from dovetail.host.completer import Completed
 from dovetail.host.episodes import empty_episodes
 from dovetail.host.prompts import answers, encode, encode_completions
@@ -22,9 +22,10 @@ from dovetail.plan.compared import KEPT
 from dovetail.plan.plan import Plan
 from dovetail.plan.replayed import CHOICES
 from dovetail.protocols import Completions, Curriculum, Example
+from dovetail.registry import Component
 from dovetail.step import keys
 from dovetail.step.moment import Moment
-from dovetail.step.parts import Sums, merge, split_metrics
+from dovetail.step.parts import Sums, merge, same_form, split_metrics
 from dovetail.step.view import View, run_stage
 from dovetail.train.setup import Setup
 from dovetail.train.texts import demonstrations
@@ -42,7 +43,7 @@ class Prompts:
     count: int
     seed: int
     curriculum: Curriculum | None
-    owner: str
+    component: Component | None
     stream: Any
     _last: Int[np.ndarray, "prompt"] | None = None
     metrics: dict[str, float] = attrs.field(factory=dict)
@@ -56,8 +57,8 @@ class Prompts:
         curriculum = chosen.bind() if chosen else None
         examples, seed, count = setup.train_examples, config.run.seed, config.train.prompts_of_round
         stream = None if curriculum else prompt_stream(examples, seed, count)
-        owner = f"{chosen.component.label} of {chosen.component.origin}" if chosen else ""
-        return cls(examples=examples, count=count, seed=seed, curriculum=curriculum, owner=owner, stream=stream)
+        component = chosen.component if chosen else None
+        return cls(examples=examples, count=count, seed=seed, curriculum=curriculum, component=component, stream=stream)
 
     def init(self) -> dict[str, Any]:
         """Return the initial state of the curriculum by name."""
@@ -76,21 +77,23 @@ class Prompts:
         self._last = np.asarray(self.curriculum.choose(memory[MEMORY], self.count, rng))
         is_index = np.issubdtype(self._last.dtype, np.integer) and self._last.shape == (self.count,)
         if not (is_index and self._last.min() >= 0 and self._last.max() < len(self.examples)):
-            raise PluginError(
-                f"{self.owner} chose {shown(str(self._last))}; a round has {self.count} of them (train.prompts and"
-                f" train.oversample), each an index below {len(self.examples)}"
+            assert self.component is not None, "a curriculum is a component"
+            raise self.component.wrong(
+                f"chose {shown(str(self._last))}; a round has {self.count} of them (train.prompts and"
+                f" train.oversample), each an index below {len(self.examples)}",
+                "choose",
             )
         return [self.examples[int(index)] for index in self._last]
 
     def observe(self, memory: Mapping[str, Any], scores: Float[np.ndarray, "seq"]) -> dict[str, Any]:
         """Return the curriculum's state after the scores of the last prompts of `next`; NaN means no score."""
-        if self.curriculum is None or self._last is None:
+        if self.curriculum is None or self.component is None or self._last is None:
             return {}
         state, metrics = split_metrics(
             self.curriculum.update(memory[MEMORY], self._last, scores.reshape(len(self._last), -1))
         )
         self.metrics = {f"{MEMORY}/{name}": float(value) for name, value in metrics.items()}
-        return {MEMORY: state}
+        return {MEMORY: same_form(self.component, memory[MEMORY], state, "update")}
 
     def get_state(self) -> dict[str, Any]:
         """Return the position of the stream; the state of a curriculum is among the arrays of a checkpoint."""

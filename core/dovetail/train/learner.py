@@ -22,7 +22,7 @@ from dovetail.step.algorithm import Algorithm
 from dovetail.step.collect import Collector
 from dovetail.step.mismatch import effective_sample_size
 from dovetail.step.moment import Moment
-from dovetail.step.parts import Part, Sums, merge, once
+from dovetail.step.parts import Part, Sums, merge, once, same_form
 from dovetail.step.update import Trained, Update, mini_batches
 from dovetail.train import in_flight
 from dovetail.train.beside import Beside
@@ -261,9 +261,10 @@ class Learner:
             if controller and term.coefficient:
                 total, count = cast("tuple[Array, Array]", measured[f"{term.part.label}/mean"])
                 observed = total / jnp.maximum(count, 1.0)
-                self.memory[term.coefficient] = controller.build().update(
-                    self.memory[term.coefficient], observed, samples
-                )
+                before, component = self.memory[term.coefficient], controller.component
+                with component.named():
+                    after = controller.build().update(before, observed, samples)
+                self.memory[term.coefficient] = same_form(component, before, after, "update")
         self.roles.move(self.policy.params, step + 1, algorithm.hyper)
 
     def _bring_optimiser(self, move: Callable[[Any], Any]) -> None:

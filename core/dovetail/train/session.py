@@ -30,6 +30,7 @@ from dovetail.run.folder import RunFolder, follow_folder, open_folder
 from dovetail.run.sources import kept_in
 from dovetail.spans import Span, recorded, span
 from dovetail.train.channels import Opening
+from dovetail.train.not_finite import NO_RATE, USUAL, cure
 from dovetail.train.order import Task, tasks
 from dovetail.train.setup import Setup, set_up
 
@@ -169,7 +170,7 @@ class Run:
         """Stop a run whose loss or gradient is not finite, keeping the batch that caused this.
 
         Raises:
-            RunError: naming the metric, the step, the file of the batch and the folder of the last good checkpoint.
+            RunError: naming the metric, the step, the file of the batch, the last good checkpoint, and where to look.
         """
         bad = [name for name in watched if name in metrics and not np.isfinite(metrics[name])]
         if not bad:
@@ -179,9 +180,15 @@ class Run:
         if processes.is_first():
             with writing(dump):
                 np.savez_compressed(dump, allow_pickle=False, **arrays)
+        kept = "there is no checkpoint yet"
+        if numbers := self.checkpoints.numbers:
+            kept = f"the last good checkpoint is {numbers[-1]} in '{self.folder.checkpoints}'"
+        advice = USUAL
+        if step == 0:
+            is_rl = phase == RL
+            advice = cure(self.setup.algorithm, bad[0], metrics, arrays) if is_rl else f"{NO_RATE}: look at the batch"
         raise RunError(
-            f"{bad[0]} is {metrics[bad[0]]} at {phase} step {step + 1}; the batch is in '{dump}', the last good"
-            f" checkpoint in '{self.folder.checkpoints}'. A lower learning rate or max_grad_norm is the usual cure"
+            f"{bad[0]} is {metrics[bad[0]]} at {phase} step {step + 1}; the batch is in '{dump}'; {kept}. {advice}"
         )
 
 

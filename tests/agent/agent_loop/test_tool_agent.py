@@ -2,13 +2,14 @@
 
 import os
 import time
+from typing import Any
 
 import attrs
 import numpy as np
 import pytest
 
 import dovetail
-from dovetail.errors import ConfigError, RunError
+from dovetail.errors import ConfigError, DovetailWarning, PluginError, RunError
 from dovetail.host.episodes import Generators
 from dovetail.protocols import Result, Step, Tool
 from dovetail_agent.agent_loop.single_turn import SingleTurn
@@ -241,7 +242,7 @@ def test_a_lost_connection_is_nobodys_fault():
         raise ConnectionError("the server has ended")
 
     running = begin(tools=[Tool(name="add", function=gone, target=add)], samples=2)
-    with pytest.warns(RuntimeWarning, match="an episode failed and is left out: tool add: the server has ended"):
+    with pytest.warns(DovetailWarning, match="an episode failed and is left out: tool add: the server has ended"):
         assert say(running, ADD) is None
     say(running, "3", row=1)
     found = end(running)
@@ -333,16 +334,46 @@ def test_what_fails_without_the_policys_fault_is_left_out_and_not_zero():
             return super().step(state, turn, rng)
 
     running = begin(interaction=Broken(), samples=2)
-    with pytest.warns(
-        RuntimeWarning, match="an episode failed and is left out: the interaction raised OSError: no con"
-    ):
+    said = r"an episode failed and is left out: the interaction raised OSError: no con.* \[.*test_tool_agent.py:\d+\]"
+    with pytest.warns(DovetailWarning, match=said):
         assert say(running, "1", 0) is None
     say(running, "3", 1)
     assert end(running).failed.tolist() == [True, False]
-    with pytest.warns(RuntimeWarning):
+    with pytest.warns(DovetailWarning):
         say(alone := begin(interaction=Broken()), "1")
     with pytest.raises(RunError, match="every episode failed"):
         end(alone)
+
+
+@attrs.frozen(kw_only=True)
+class Odd:
+    """An interaction that gives back what it is told to, or raises it."""
+
+    begins: Any = (0, ())
+    goes_on: Any = None
+
+    def reset(self, example, rng):
+        if isinstance(self.begins, Exception):
+            raise self.begins
+        return self.begins
+
+    def step(self, state, turn, rng):
+        if isinstance(self.goes_on, Exception):
+            raise self.goes_on
+        return self.goes_on
+
+
+def test_an_interaction_that_is_wrong_is_named_with_its_line():
+    dovetail.register("interaction", "odd", Odd)
+    mine, at = r"interaction\.odd of \S+ \S+ \(\S+\)", r" \[.*test_tool_agent\.py:\d+\]"
+    with pytest.raises(PluginError, match=rf"{mine} returned None from `reset`; return \(state, messages\){at}"):
+        begin(interaction=Odd(begins=None))
+    with pytest.raises(PluginError, match=rf"{mine} raised KeyError: 'column'{at}"):
+        begin(interaction=Odd(begins=KeyError("column")))
+    with pytest.raises(PluginError, match=rf"{mine} returned 'hello' from `step`; return a dovetail\.\S*Step{at}"):
+        say(begin(interaction=Odd(goes_on="hello")), "1")
+    with pytest.warns(DovetailWarning, match=rf"left out: {mine} raised KeyError: 'missing'{at}"):
+        say(begin(interaction=Odd(goes_on=KeyError("missing"))), "1")
 
 
 def test_loops_and_what_they_need_go_together():

@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from dovetail.errors import CompletionsFailed, DataError, PluginError
+from dovetail.errors import CompletionsFailed, DataError, DovetailWarning, PluginError
 from dovetail.host.completer import Completer
 from dovetail.host.episodes import Generators, Rounds, empty_episodes
 from dovetail.protocols import Completions, Sampling
@@ -173,7 +173,7 @@ class Refuses(Echo):
 
 
 def test_the_last_episode_may_fail_by_itself():
-    with pytest.warns(RuntimeWarning, match=r"episodes \[2\] failed and are left out: .* too long"):
+    with pytest.warns(DovetailWarning, match=r"episodes \[2\] failed and are left out: .* too long"):
         drawn, full = play(until([1, 1, 2, 1]), engine=Refuses())
     assert drawn.finish.tolist() == ["eos", "eos", "error", "eos"]
     assert drawn.mask.any(axis=1).tolist() == [True, True, False, True]

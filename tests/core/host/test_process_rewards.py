@@ -208,7 +208,10 @@ def by_completion(completions):
         ),
         (nan_at_the_end, "nan_at_the_end gave '[0.0, 0.0, nan]' to sample 0, completion 'ab'; return a finite number"),
         (words, "words gave \"['good', 'good', 'good']\" to sample 0"),
-        (a_number, "a_number gave '1.0' to sample 0, completion 'ab'; return a finite number for each of its 3 tokens"),
+        (
+            a_number,
+            "a_number gave '1.0' to sample 0, completion 'ab'; return a finite number for each of its 3 tokens, or None [",
+        ),
     ],
 )
 def test_a_faulty_process_reward_is_named_with_its_sample(function, message):

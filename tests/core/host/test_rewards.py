@@ -125,9 +125,9 @@ def test_none_abstains():
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (short, "reward short returned 1 scores for 2 completions"),
+        (short, r"reward short returned 1 scores for 2 completions \[.*test_rewards\.py:\d+\]$"),
         (nan, "reward nan gave nan to sample 1, prompt '1.2', completion 'b'; return a finite number of at most"),
-        (words, "reward words gave 'good' to sample 0"),
+        (words, r"reward words gave 'good' to sample 0.*, or None to abstain \[.*test_rewards\.py:\d+\]$"),
         (
             failing,
             r"reward failing \(acme-rl 1.0 \(acme\)\) raised KeyError: 'ground_truth'; first completion: 'a' \[.*test_rewards",

@@ -459,6 +459,34 @@ def test_a_correction_cannot_read_what_comes_after_it(registry, function, field,
     assert "advantages" not in known
 
 
+def lit(logps, spotlight, mask):
+    """Loss that reads what a plugin's own kind writes."""
+
+
+def lit_early(spotlight, mask):
+    """Correction that reads it too early."""
+
+
+@pytest.mark.parametrize(
+    ("calls", "cure"),
+    [
+        (step(grpo, lit), r"set train\.spotlight to one of shade, sun"),
+        (
+            [call("correction", lit_early)],
+            "but not before the stage 'corrections' is over, and this is called at 'corrections'",
+        ),
+    ],
+)
+def test_a_field_of_an_own_kind_that_is_not_chosen_is_said_to_be_its(registry, calls, cure):
+    kind = Kind(name="spotlight", summary="lights", stage="corrections", reads="fields", writes=("spotlight",))
+    registry.add_kind(kind, ORIGIN)
+    for name in ("sun", "shade"):
+        registry.add("spotlight", name, shaped, origin=ORIGIN)
+    said = rf"'spotlight', which nobody provides: the kind 'spotlight' writes it; {cure} \[.*test_planner\.py:\d+\]$"
+    with pytest.raises(PlanError, match=said):
+        make(calls, registry)
+
+
 def test_what_a_stage_begins_with_or_an_earlier_one_made_may_be_read(registry):
     plan = make([call("reward_shaping", shaped), *step(weighted, ppo)], registry, there=("is_weights",))
     assert {"token_rewards", "is_weights"} <= {entry.field for entry in plan.entries}

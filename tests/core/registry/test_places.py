@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from dovetail.registry.places import raised_in
+from dovetail.registry import Component, Origin
+from dovetail.registry.places import blamed, missing_in, raised_in
 
 LOSS = "from acme_places.below.helper import read\n\n\ndef loss(text):\n    return read(text)\n"
 HELPER = "import json\n\n\ndef read(text):\n    return json.loads(text)\n"
@@ -43,3 +44,55 @@ def test_what_lies_beside_a_module_without_a_package_is_not_its_own(tmp_path):
         loss("{")
     assert raised_in(loss, caught.value) == f" [{tmp_path / 'one_file.py'}:5]"
     assert raised_in(len, caught.value) == ""
+
+
+SEVERAL = """import attrs
+def helper(text):
+    return {}[text]
+
+
+def loss(text):
+    return helper(text)
+
+@attrs.frozen(kw_only=True)
+class Sink:
+    def write(self, text):
+        raise OSError("the server is down")
+
+
+def hook(text):
+    return helper(text)
+"""
+
+
+def test_of_several_components_in_a_file_the_one_that_was_running_is_blamed(tmp_path):
+    (tmp_path / "several_places.py").write_text(SEVERAL)
+    module = imported(tmp_path / "several_places.py", "several_places")
+    origin = Origin("acme", "1.2", "several_places")
+    components = [
+        Component(kind=kind, name="mine", target=getattr(module, target), origin=origin)
+        for kind, target in (("loss_term", "loss"), ("sink", "Sink"))
+    ]
+
+    def blamed_for(call):
+        with pytest.raises((KeyError, OSError)) as caught:
+            call("text")
+        return blamed(caught.value, components)
+
+    at = tmp_path / "several_places.py"
+    assert blamed_for(module.loss) == f"loss_term.mine of acme 1.2 (several_places) raised KeyError: 'text' [{at}:3]"
+    assert (
+        blamed_for(module.Sink().write)
+        == f"sink.mine of acme 1.2 (several_places) raised OSError: the server is down [{at}:12]"
+    )
+    assert blamed_for(module.hook) == f"acme 1.2 raised KeyError: 'text' [{at}:3]"
+    assert blamed(ValueError("never raised"), components) == ""
+
+
+def test_where_a_module_lacks_what_is_registered(tmp_path):
+    file = tmp_path / "lacking_places.py"
+    file.write_text('def hook(register):\n    register("reward", "x", "lacking_places:absent")\n')
+    imported(file, "lacking_places")
+    assert missing_in("lacking_places:absent") == f" [{file}:2]"
+    assert missing_in("lacking_places:other") == f" [{file}:1]"
+    assert missing_in("never_imported_places:x") == missing_in("sys:absent") == ""

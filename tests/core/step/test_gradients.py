@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import dovetail
 from dovetail.config import load
+from dovetail.errors import PluginError
 from dovetail.step.algorithm import assemble
 from dovetail.step.gradients import accumulate
 
@@ -76,6 +78,37 @@ def test_small_steps_of_bfloat16_parameters_add_up(name):
     assert float(jnp.max(alone["w"])) < 0.999
     np.testing.assert_allclose(params["w"].astype(jnp.float32), alone["w"], rtol=2**-8)
     np.testing.assert_allclose(params["head"], alone["head"], rtol=1e-6)
+
+
+def nothing(learning_rate):
+    """An optimizer that forgets to return one."""
+
+
+def vector(step, total_steps):
+    """A schedule that does not give one number."""
+    return jnp.array([1.0, 2.0])
+
+
+def words(step, total_steps):
+    """A schedule that does not give a number."""
+    return "half"
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "said"),
+    [
+        ("optimizer", nothing, r"returned None; return an optax\.GradientTransformation"),
+        ("lr_schedule", vector, r"returned the shape \(2,\); return one number, by which train\.lr is multiplied"),
+        ("lr_schedule", words, r"raised ValueError: could not convert string to float: .half."),
+    ],
+)
+def test_what_an_author_returns_in_place_of_an_optimizer_or_a_factor_is_named(kind, target, said):
+    dovetail.register(kind, target.__name__, target)
+    algorithm = assemble(load(None, [f"train.{kind}={target.__name__}"]))
+    optimiser, params = algorithm.optimisers["train"], {"w": jnp.ones(2)}
+    place = r" \[.*test_gradients\.py:\d+\]" if target is not words else ""
+    with pytest.raises(PluginError, match=rf"^{kind}\.{target.__name__} of \S+ \S+ \(\S+\) {said}{place}$"):
+        optimiser.apply(params, optimiser.init(params), params, jnp.int32(0), jnp.int32(9), algorithm.hyper)
 
 
 def peak(rows, size):

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import attrs
+import jax
 import jax.numpy as jnp
+import numpy as np
+import pytest
 
+from dovetail.errors import PluginError
 from dovetail.registry import Component, Origin
-from dovetail.step.parts import Part
+from dovetail.step.parts import Part, same_form
 
 
 @attrs.frozen(kw_only=True)
@@ -23,6 +28,48 @@ class Running:
 
     def update(self, mask: Any, state: Any, scores: Any) -> Any:
         return 0.5 * state + 0.5 * jnp.mean(scores)
+
+
+@attrs.frozen(kw_only=True)
+class Growing:
+    """An estimator whose `update` returns what it is told to."""
+
+    after: Any
+
+    def init(self, roles: int) -> Any:
+        return {"mean": jnp.zeros(())}
+
+    def __call__(self, scores: Any, state: Any) -> Any:
+        return scores[:, None] - state["mean"]
+
+    def update(self, scores: Any, state: Any) -> Any:
+        return self.after
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        ({"mean": jnp.zeros(1, jnp.int32)}, r"state\['mean'\] int32 \(1,\), which was float32 \(\) before"),
+        ({"mean": jnp.zeros((), jnp.int32)}, r"state\['mean'\] int32 \(\), which was float32 \(\) before"),
+        ({"mean": jnp.zeros(64)}, r"state\['mean'\] float32 \(64,\), which was float32 \(\) before"),
+        (jnp.zeros(64), r"state\['mean'\] missing, which was float32 \(\) before"),
+        ({"mean": jnp.zeros(()), "n": jnp.ones(2)}, r"state\['n'\] float32 \(2,\), which was missing before"),
+    ],
+)
+def test_a_next_state_of_another_form_is_refused_when_the_step_is_traced(after, said):
+    component = Component(kind="advantage", name="growing", target=Growing, origin=Origin("acme", "1.2", __name__))
+    part = Part(role="advantage", label="growing", component=component, statics={"after": after}, floats={})
+    line = inspect.getsourcelines(Growing.update)[1]
+    with pytest.raises(
+        PluginError, match=rf"^advantage\.growing of acme 1\.2 .* from `update` {said}; .* \[.*test_parts\.py:{line}\]"
+    ):
+        jax.jit(lambda state: part.next_state({"scores": jnp.ones(64), "state": state}, {}))(Growing(after=0).init(1))
+
+
+def test_a_state_of_numbers_may_become_one_of_arrays():
+    """A controller begins with the number of a config, and continues with an array of the device."""
+    component = Component(kind="kl_controller", name="x", target=Growing, origin=Origin("acme", "1.2", __name__))
+    assert same_form(component, {"coef": 0.1, "n": 3}, {"coef": jnp.ones(()), "n": np.int64(4)}, "update")["n"] == 4
 
 
 def test_update_gets_its_fields_by_name():

@@ -180,3 +180,17 @@ def test_a_step_that_no_reward_has_scored_is_told(tmp_path):
     with pytest.warns(DovetailWarning, match="every reward abstained on every completion of a step"):
         last = train(load(None, [*TINY, *overrides]), tmp_path)
     assert last["reward/unscored"] == 1
+
+
+def none_at_all(scores):
+    """Keep nothing."""
+    return scores > jnp.inf
+
+
+def test_a_filter_that_keeps_nothing_is_told(tmp_path):
+    dovetail.register("group_filter", "none_at_all", none_at_all)
+    overrides = ("train.group_filter=none_at_all", "train.refill_rounds=1", "eval.every=None", "train.steps=1")
+    said = r"group_filter\.none_at_all of session 0 .* kept no group of a step in 2 rounds: the step learns nothing"
+    with pytest.warns(DovetailWarning, match=said):
+        last = train(load(None, [*COLD, *overrides]), tmp_path)
+    assert last["group_filter/kept"] == 0

@@ -1,10 +1,13 @@
 """The host's contributions to a batch: the prompts that a curriculum chooses, and dataset columns as fields."""
 
+import re
+
 import attrs
 import numpy as np
 import pytest
 
 from dovetail.errors import DataError, PluginError
+from dovetail.registry import Component, Origin
 from dovetail.train.drawn import Prompts, numbers
 
 
@@ -34,6 +37,7 @@ class Constant:
 
     chosen: object = (2, 0)
     reports: bool = False
+    grows: bool = False
 
     def init(self, examples):
         return {"seen": np.zeros(examples, np.int32)}
@@ -44,13 +48,25 @@ class Constant:
     def update(self, state, chosen, scores):
         seen = state["seen"].copy()
         seen[chosen] += np.isfinite(scores).sum(axis=1)
+        if self.grows:
+            return {"seen": seen[chosen]}
         return ({"seen": seen}, {"seen": seen.sum()}) if self.reports else {"seen": seen}
 
 
 def prompts(**options):
     examples = [{"prompt": letter} for letter in "abc"]
     curriculum = Constant(**options)
-    return Prompts(examples=examples, count=2, seed=0, curriculum=curriculum, owner="curriculum.x of acme", stream=None)
+    component = Component(kind="curriculum", name="x", target=Constant, origin=Origin("acme", "1.2", __name__))
+    return Prompts(examples=examples, count=2, seed=0, curriculum=curriculum, component=component, stream=None)
+
+
+def test_a_curriculum_whose_state_changes_its_shape_is_refused():
+    made = prompts(grows=True)
+    memory = made.init()
+    made.next(memory, step=0, number=0)
+    said = r"curriculum\.x of acme 1\.2 .* from `update` state\['seen'\] int32 \(2,\), which was int32 \(3,\) before"
+    with pytest.raises(PluginError, match=rf"{said}.* \[.*test_drawn\.py:\d+\]$"):
+        made.observe(memory, np.zeros(4))
 
 
 @pytest.mark.parametrize("reports", [False, True])
@@ -68,7 +84,8 @@ def test_what_a_curriculum_may_not_choose(chosen):
     made = prompts(chosen=chosen)
     with pytest.raises(PluginError) as caught:
         made.next(made.init(), step=0, number=0)
-    assert str(caught.value).startswith("curriculum.x of acme chose '[")
-    assert str(caught.value).endswith(
-        "a round has 2 of them (train.prompts and train.oversample), each an index below 3"
+    assert str(caught.value).startswith(f"curriculum.x of acme 1.2 ({__name__}) chose '[")
+    end = (
+        r"a round has 2 of them \(train.prompts and train.oversample\), each an index below 3 \[.*test_drawn.py:\d+\]$"
     )
+    assert re.search(end, str(caught.value))

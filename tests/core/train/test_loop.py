@@ -296,6 +296,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_what_was_good(tmp_path
     assert message.startswith("policy_loss/loss is nan at rl step 3; the batch is in ")
     dump = tmp_path / "not-finite-rl-3.npz"
     assert str(dump) in message
+    assert f"the last good checkpoint is 2 in '{tmp_path / 'checkpoints'}'. A lower learning rate" in message
     assert {"tokens", "mask", "advantages", "scores"} <= set(np.load(dump).files)
     assert (tmp_path / "checkpoints" / "steps" / "2").exists()
     assert [step for step, _ in series(tmp_path, "reward/mean")] == [1, 2]

@@ -1,16 +1,19 @@
 """A sampler that learns chooses the trials of a sweep while it is driven; whoever is killed, the study goes on exactly."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 from tests.lab.sweep import stub
 from tests.lab.sweep.test_driver import steps, until
 
+import dovetail
 from dovetail.cli import main
 from dovetail.errors import RunError
 from dovetail_executor.executor.local import Local
@@ -162,6 +165,40 @@ def test_what_cannot_be_is_said_before_anything_runs(arguments, said, capsys):
     for more in ([], ["--dry-run"]):
         assert sweep("new", 4, *arguments, *more) == 1
         assert said in capsys.readouterr().err
+
+
+@attrs.frozen(kw_only=True)
+class OddSampler:
+    """A sampler that raises, or gives what is no proposal."""
+
+    learns = True
+    answer: str = ""
+
+    def open(self, space, *, draws, seed, total_steps):
+        return self
+
+    def ask(self):
+        if not self.answer:
+            raise ValueError("no more points")
+        return self.answer
+
+    def tell(self, number, result):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("", "raised ValueError: no more points"),
+        ("0.5", "answered '0.5' to `ask`; return a dovetail_lab.kinds.Proposal, or None for the end"),
+    ],
+)
+def test_a_sampler_that_is_wrong_is_named_with_its_line(answer, said, capsys):
+    dovetail.register("sampler", "odd", OddSampler)
+    assert sweep("odd", 2, "--set", f"sampler.odd.answer={answer!r}", "--dry-run", sampler="odd") == 1
+    assert re.search(
+        rf"^error: sampler\.odd of \S+ .*{re.escape(said)} \[.*test_search\.py:\d+\]$", capsys.readouterr().err, re.M
+    )
 
 
 def test_another_space_is_refused(whole, capsys):

@@ -8,6 +8,7 @@ from tests.lab.sweep import stub
 from tests.lab.sweep.stub import GOOD, SLOW, sweep
 
 from dovetail.config import Choice
+from dovetail.errors import PluginError
 from dovetail.registry import Component, Origin
 from dovetail_lab.sweep import Stopping, Store
 
@@ -62,6 +63,29 @@ def test_what_is_not_finite_is_the_worst(store, goal, bad):
     stopped = [trial for trial, _ in stopping(-100, goal).judge(store, [first], store.trials)]
     assert stopped == [first]
     assert ASKED[-1] == ([(0, sign * 0.5), (1, worst)], [[(0, sign * 0.3), (1, worst)]])
+
+
+def raising(curve, others):
+    return curve[99]
+
+
+def vague(curve, others):
+    return "perhaps"
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (raising, "raised IndexError: list index out of range"),
+        (vague, "returned perhaps; return whether to stop the trial, a bool"),
+    ],
+)
+def test_a_rule_that_is_wrong_is_named_with_its_line(store, target, said):
+    component = Component(kind="early_stopping", name="odd", target=target, origin=Origin("acme", "1.2", __name__))
+    odd = Stopping(rule=Choice(component=component, params={}), metric="score", goal="max", steps=defaultdict(int))
+    record(store, store.trials[0], 0.1)
+    with pytest.raises(PluginError, match=rf"early_stopping\.odd of acme 1\.2 .* {said} \[.*test_stopping\.py:\d+\]"):
+        list(odd.judge(store, store.trials[:1], store.trials))
 
 
 def test_a_rule_is_asked_again_only_when_there_is_something_new(store):

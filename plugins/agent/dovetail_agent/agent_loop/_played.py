@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import numpy as np
 
-from dovetail.errors import RunError
-from dovetail.protocols import ASSISTANT, Call, Episodes, Interaction, Message, Parsed, Turn
+from dovetail.errors import DovetailWarning, RunError
+from dovetail.protocols import ASSISTANT, Call, Episodes, Interaction, Message, Parsed, Step, Turn
+from dovetail_agent.agent_loop._owner import raised, wrong
 from dovetail_agent.agent_loop._toolbox import INTERACTION
-from dovetail_agent.runner import Ran, said
+from dovetail_agent.runner import Ran
 
 if TYPE_CHECKING:
     from dovetail_agent.agent_loop.tool_agent import OpenToolAgent
@@ -151,7 +152,7 @@ class Played:
 
     def _failed(self, episode: Episode, why: str) -> None:
         episode.end = FAILED
-        warnings.warn(f"an episode failed and is left out: {why}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"an episode failed and is left out: {why}", DovetailWarning, stacklevel=2)
 
     def _result(self, name: str, text: str) -> Message:
         return {
@@ -166,7 +167,9 @@ class Played:
         try:
             step = interaction.step(episode.state, turn, self.generator(row=row, turn=turn.number))
         except (Exception, SystemExit) as error:
-            return self._failed(episode, f"the interaction raised {type(error).__name__}: {said(error)}")
+            return self._failed(episode, raised(interaction, error))
+        if not isinstance(step, Step):
+            raise wrong(interaction, "step", step, "a dovetail.protocols.Step")
         episode.state, episode.rewards[-1] = step.state, float(step.reward)
         episode.metrics |= step.metrics
         if step.done or last or not step.messages:

@@ -17,6 +17,7 @@ from dovetail.errors import ConfigError
 from dovetail.protocols import Example, Interaction, Message, Tokenizer, Tool, ToolFormat
 from dovetail.ranges import in_range
 from dovetail.registry import declares
+from dovetail_agent.agent_loop._owner import begun
 from dovetail_agent.agent_loop._played import Episode, Played
 from dovetail_agent.agent_loop._toolbox import Toolbox, opened
 from dovetail_agent.record import FILE, Record
@@ -194,7 +195,7 @@ class OpenToolAgent:
     def begin(self, examples: Sequence[Example], samples: int, generator: Callable[..., np.random.Generator]) -> Played:
         """Begin episodes."""
         opened = [
-            self.interaction.reset(example, generator(prompt=index)) if self.interaction else (None, ())
+            begun(self.interaction, example, generator(prompt=index)) if self.interaction else (None, ())
             for index, example in enumerate(examples)
         ]
         return Played(

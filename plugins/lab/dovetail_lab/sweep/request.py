@@ -10,11 +10,34 @@ import attrs
 
 from dovetail.config import Choice
 from dovetail.config.types import literal
-from dovetail_lab.kinds import Sampler
+from dovetail.registry import Component
+from dovetail_lab.kinds import Proposal, Result, Sampler, Study
 from dovetail_lab.settings import Sweep
 from dovetail_lab.sweep.distributions import Distribution
 from dovetail_lab.sweep.space import Exclusion, Point, Space, parse_seeds
 from dovetail_lab.sweep.trial import Planned, plan_trials
+
+
+@attrs.frozen(kw_only=True)
+class _Named:
+    """A study whose errors, and answers that are no proposals, are said to be the sampler's."""
+
+    component: Component
+    study: Study
+
+    def ask(self) -> Proposal | None:
+        """Return the next proposal."""
+        with self.component.named():
+            proposal = self.study.ask()
+        if proposal is not None and not isinstance(proposal, Proposal):
+            wanted = "return a dovetail_lab.kinds.Proposal, or None for the end"
+            raise self.component.wrong(f"answered {proposal!r:.80} to `ask`; {wanted}")
+        return proposal
+
+    def tell(self, number: int, result: Result) -> None:
+        """Take the result of a proposal."""
+        with self.component.named():
+            self.study.tell(number, result)
 
 
 @attrs.frozen(kw_only=True)
@@ -46,6 +69,13 @@ class Request:
         """Return the sampler with its parameters."""
         return cast("Sampler", self.choices["sweep.sampler"].bind())
 
+    def open(self, space: Space, *, total_steps: int) -> Study:
+        """Return a study of a space; what it does wrong is said to be the sampler's."""
+        component = self.choices["sweep.sampler"].component
+        with component.named():
+            study = self.sampler().open(space.random, draws=space.draws, seed=space.draw_seed, total_steps=total_steps)
+        return _Named(component=component, study=study)
+
     def space(self) -> Space:
         """Return the space that the settings describe; the draws of a sampler that does not learn are in it."""
         settings, sampler = self.settings, self.choices["sweep.sampler"]
@@ -64,7 +94,7 @@ class Request:
         space = attrs.evolve(space, sampler=f"{self.sampler_name}({values})")
         if self.sampler().learns:
             return space
-        study = self.sampler().open(space.random, draws=space.draws, seed=space.draw_seed, total_steps=0)
+        study = self.open(space, total_steps=0)
         asked = [study.ask() for _ in range(space.draws)]
         return attrs.evolve(space, drawn=tuple(each.values for each in asked if each))
 

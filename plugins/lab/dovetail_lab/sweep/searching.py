@@ -32,9 +32,7 @@ class _Begun:
         _check(space, request.sampler_name, request.settings.max_trials)
         ends = request.plan(_ends(space))
         config = next(iter(ends.configs.values()))
-        study = request.sampler().open(
-            space.random, draws=space.draws, seed=space.draw_seed, total_steps=config.train.steps
-        )
+        study = request.open(space, total_steps=config.train.steps)
         return cls(space, ends, study, space.seeds or (config.run.seed,))
 
 

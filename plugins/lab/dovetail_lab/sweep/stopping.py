@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
+import numpy as np
 
 from dovetail.config import Choice
 from dovetail_lab.sweep.store import Store
@@ -62,5 +63,10 @@ class Stopping:
 
     def _stops(self, curve: Curve, others: list[Curve], total_steps: int) -> bool:
         offered = {"curve": curve, "others": others, "total_steps": total_steps}
-        arguments = [offered[name] for name in self.rule.component.reads]
-        return bool(self.rule.bind()(*arguments))
+        component = self.rule.component
+        arguments = [offered[name] for name in component.reads]
+        with component.named():
+            answer = np.asarray(self.rule.bind()(*arguments))
+        if answer.shape != () or answer.dtype != bool:
+            raise component.wrong(f"returned {answer!s:.80}; return whether to stop the trial, a bool")
+        return bool(answer)
