@@ -191,7 +191,7 @@ class Conformance:
         for record in self.records:
             terminalreporter.write_line(
                 f"{record.distribution} {record.version} conforms to dovetail {record.dovetail}: {record.checks}"
-                f" checks passed, {record.skipped} skipped, {record.known} known failures"
+                f" checks passed, {record.skipped} skipped, {record.known} known failure{'s' * (record.known != 1)}"
             )
 
 
