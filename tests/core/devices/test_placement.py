@@ -51,7 +51,10 @@ def test_a_role_of_a_third_party_has_a_mesh_too():
 
 def test_devices_of_a_model_that_no_step_asks_are_named_as_unused():
     (unused,) = load(None, [*TINY, "critic/mesh.first=3"]).unused
-    assert str(unused) == "critic/mesh.first (--set critic/mesh.first=3): no forward pass of a step uses its model"
+    assert (
+        str(unused)
+        == "critic/mesh.first (--set critic/mesh.first=3) has no effect: no forward pass of a step uses its model"
+    )
 
 
 REFUSED = [

@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
     )
     command.add_argument("--examples", type=int, help="how many prompts to use, from the first on (default: all)")
     command.add_argument(
-        "--out", type=given_path, help="folder for the results (default: evaluations/WEIGHTS in the run folder, or beside it if code has changed)"
+        "--out", type=given_path, help="folder for the results (default: evaluations/WEIGHTS in the run folder)"
     )
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=run)
