@@ -56,10 +56,12 @@ def explain(options: argparse.Namespace) -> int:
     from dovetail.plan import plan_step
     from dovetail.plan.roles import CRITIC
     from dovetail.shipped import find
+    from dovetail.train.columns import check_known_columns
     from dovetail_kit.rendered import by_stage
 
     loaded = load(find(options.config), options.overrides)
     plan = loaded.plan or plan_step(loaded)
+    check_known_columns(loaded)
     print(f"config {config_id(loaded)}   run {run_id(loaded)}\n")
     if said := list(_of_sampling(loaded)):
         print(*said, sep="\n", end="\n\n")
