@@ -61,7 +61,7 @@ REFUSED = [
     (["refrence/mesh.first=2"], "no role 'refrence' has devices. Did you mean 'reference'?"),
     (["teacher/mesh.first=2"], "roles.teacher = 'frozen' would open the model role 'teacher'"),
     (["rollout/train.lr=2"], "'rollout/train.lr': a setting has no scope; write train.lr"),
-    (["rollout/mesh.firs=2"], "rollout/mesh has no field 'firs'. Did you mean 'first'?"),
+    (["rollout/mesh.firs=2"], "rollout/mesh has no setting 'firs'. Did you mean 'first'?"),
     (
         [*AHEAD, "mesh.fsdp=2"],
         "train.staleness = 1 (--set train.staleness=1): sampler and trainer would both have programs that span devices"

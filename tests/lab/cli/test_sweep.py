@@ -140,7 +140,7 @@ def test_more_of_the_same_is_kept_apart_from_something_else(swept, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--grid", "train.lrr=1,2"], "train has no field 'lrr'. Did you mean 'lr'?"),
+        (["--grid", "train.lrr=1,2"], "train has no setting 'lrr'. Did you mean 'lr'?"),
         (["--grid", "train.policy_loss=gpso"], "unknown policy_loss 'gpso'. Did you mean 'gspo'?"),
         (["--seeds", "x"], "seeds 'x': write a number of seeds"),
         (["--timeout", "1w"], "sweep.timeout '1w' is not a time; write 90s, 30m, 2h or 1d"),

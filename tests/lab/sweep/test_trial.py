@@ -29,7 +29,7 @@ def test_everything_that_is_wrong_is_said_before_anything_starts():
     with pytest.raises(ConfigError) as caught:
         plan_trials(None, [], points)
     message = str(caught.value)
-    assert "train has no field 'lrr'. Did you mean 'lr'?" in message
+    assert "train has no setting 'lrr'. Did you mean 'lr'?" in message
     assert "unknown policy_loss 'gpso'. Did you mean 'gspo'?" in message
     assert "in the trial train.lrr=0.1 run.seed=0" in message
 
