@@ -59,8 +59,18 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
     >>> nearest("zzz", ["grpo", "gspo"])
     ''
     """
+    close = closest(word, allowed)
+    return "" if close is None else f" Did you mean {close!r}?"
+
+
+def closest(word: str, allowed: Iterable[str]) -> str | None:
+    """Return the allowed word nearest to `word`, or None if none is similar.
+
+    >>> closest("gpso", ["grpo", "gspo"])
+    'gspo'
+    """
     close = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.6)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    return close[0] if close else None
 
 
 def listing(allowed: Iterable[str], limit: int = 24) -> str:

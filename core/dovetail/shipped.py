@@ -14,7 +14,7 @@ import attrs
 import pluggy
 from packaging.utils import canonicalize_name
 
-from dovetail.errors import ConfigError, PluginError, listing, nearest
+from dovetail.errors import ConfigError, PluginError, closest, listing, nearest
 from dovetail.registry import plugin_manager
 from dovetail.registry.calls import Asked, ask_all
 from dovetail.registry.compatibility import ENGINE
@@ -63,7 +63,9 @@ def find(config: str | None) -> Path:
         what = "a folder" if path.is_dir() else "a link to nothing" if path.is_symlink() else "not a file"
         raise ConfigError(f"'{config}' is {what}; a config is a gin file, or the name of a shipped config")
     owner = config.rpartition("/")[0]
-    meant = nearest(path.name, (file.name for file in path.parent.glob(f"*{ENDING}")))
+    beside = {file.stem: str(file) for file in sorted(path.parent.glob(f"*{ENDING}"))}
+    near = closest(path.stem, beside)  # without the ending, which would make all of them similar
+    meant = f" Did you mean {beside[near]!r}?" if near else ""
     meant = meant or nearest(config.removesuffix(ENDING), shipped) or nearest(path.stem, shipped)
     meant = f" {DISABLE} switches off {owner}." if owner and is_disabled(owner) else meant
     raise ConfigError(f"there is no config file '{config}'.{meant} Shipped configs, by name: {listing(shipped)}")

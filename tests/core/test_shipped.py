@@ -121,7 +121,7 @@ def test_an_unknown_name_lists_what_ships_with_the_nearest(install):
         with pytest.raises(ConfigError, match=r"Did you mean 'acme-rl/recipe'\? .*, acme-rl/math/large, .* quickstart"):
             find(word)
     Path("mine.gin").write_text("include 'acme-rl/bse.gin'\n")
-    missing = rf"mine.gin:1: no such file: {place}/configs/bse.gin. Did you mean 'base'\?"
+    missing = rf"mine.gin:1: no such file: {place}/configs/bse.gin. Did you mean 'base.gin'\?"
     with pytest.raises(ConfigError, match=missing):
         load("mine.gin")
 

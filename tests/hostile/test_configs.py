@@ -61,7 +61,7 @@ CASES = {
     # includes
     "an include that is missing": gin("include 'b.gin'\n", r"a\.gin:1: no such file: b\.gin"),
     "an include that is nearly there": gin(
-        "include 'bse.gin'\n", "Did you mean 'base'", files={"a.gin": "include 'bse.gin'\n", "base.gin": ""}
+        "include 'bse.gin'\n", "Did you mean 'base.gin'", files={"a.gin": "include 'bse.gin'\n", "base.gin": ""}
     ),
     "an include of itself": gin("include 'a.gin'\n", r"a\.gin:1: include cycle: a\.gin -> a\.gin"),
     "includes in a circle": gin(

@@ -6,7 +6,7 @@ import pytest
 
 from dovetail.errors import UnknownNameError
 from dovetail.registry import current
-from dovetail_kit.lookup import PEERS, found, hits
+from dovetail_kit.lookup import PEERS, _entries, found, hits
 from dovetail_kit.settings import sections, settings
 
 
@@ -70,3 +70,11 @@ def test_every_setting_says_what_it_is_for():
     assert [each.path for each in every if not each.meaning] == []
     paths = {each.path for each in every}
     assert {path for path in PEERS if path.split(".")[0] in sections(registry)} <= paths
+
+
+def test_no_setting_or_parameter_is_without_a_description():
+    """Also not those that a class inherits, or that the kind adds."""
+    assert [name for name, _, told in _entries(current()) if not told] == []
+    (line,) = hits(current(), ["agent_loop.react.max_turns"])[:1]
+    assert line.endswith("maximum number of turns")
+    assert "what the result is multiplied by" in found(current(), "process_reward.equations.coef")

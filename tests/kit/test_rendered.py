@@ -30,7 +30,7 @@ def test_show_tells_origins_and_what_is_not_used(text_config: TextConfig):
     assert "train.steps = 3 # x.gin:1" in lines
     assert "train.policy_loss = 'gspo' # --set train.policy_loss=gspo" in lines
     assert "policy_loss.gspo.epsilon_low = 0.0003 # default" in lines
-    assert lines[-2:] == ["# Not used:", "# policy_loss.grpo.epsilon_low (x.gin:2): train.policy_loss is 'gspo'"]
+    assert lines[-2:] == ["", "# policy_loss.grpo.epsilon_low (x.gin:2) has no effect: train.policy_loss is 'gspo'"]
 
 
 def test_what_is_shown_is_a_config_too(text_config: TextConfig):

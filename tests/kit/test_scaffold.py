@@ -10,7 +10,7 @@ import pytest
 from tests.distribution import write_distribution
 
 from dovetail.cli import main
-from dovetail.errors import DovetailError
+from dovetail.errors import ConfigError, DovetailError
 from dovetail.kinds import Kind
 from dovetail.registry import Origin, Registry, current, discover
 from dovetail_kit.scaffold import NewPackage
@@ -112,6 +112,20 @@ def test_nothing_is_overwritten(tmp_path, monkeypatch, capsys):
     )
     assert [path.name for path in (tmp_path / "acme-rl").iterdir()] == ["thesis.tex"]
     assert main(["plugin", "new", "acme-rl", "reward", "r", "--out", "elsewhere"]) == 0
+
+
+def test_who_wants_another_component_learns_where_it_goes(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["plugin", "new", "acme-rl", "reward", "r"]) == 0
+    assert main(["plugin", "new", "acme-rl", "reward", "s"]) == 1
+    said = ", or add a component to this one: a file, and another register(...) in 'acme-rl/acme_rl/__init__.py'"
+    assert said in capsys.readouterr().err
+
+
+def test_a_plugin_that_is_installed_can_be_added_to(monkeypatch):
+    monkeypatch.setattr("dovetail_kit.scaffold.third_parties", lambda: ["attrs"])
+    with pytest.raises(ConfigError, match=r"take another name, or add a component to this one: .*attrs/__init__\.py'"):
+        of(distribution="attrs")
 
 
 @pytest.mark.parametrize(

@@ -185,6 +185,12 @@ def add_config(command: argparse.ArgumentParser) -> None:
         help="a gin file, or the name of a shipped config (default: quickstart)",
     )
     completed(config, _asked("configs"))
+    add_plugins(command)
+    add_overrides(command)
+
+
+def add_plugins(command: argparse.ArgumentParser) -> None:
+    """Add the argument for single-file plugins, which are loaded before the command runs: `options.plugins`."""
     command.add_argument(
         "--plugin",
         dest="plugins",
@@ -193,7 +199,6 @@ def add_config(command: argparse.ArgumentParser) -> None:
         metavar="FILE.py",
         help="load a single-file plugin, as if it were installed; repeatable",
     )
-    add_overrides(command)
 
 
 def add_overrides(command: argparse.ArgumentParser) -> None:

@@ -280,7 +280,7 @@ class _ParameterResolver:
             if any(c.component is component for c in self.chosen.values() if c.slot is slot):
                 return f"{slot.scope}/{component.label} sets its own"
             said.append(f"{slot.path} is {' and '.join(names) or None}")
-        return ", ".join(said)
+        return " and ".join(said)
 
 
 def _renamed(component: Component, old: Renamed) -> str:

@@ -18,7 +18,7 @@ from gin import config_parser as gin
 
 from dovetail.config.grammar import PARSE_ERRORS, Parser, Word, parse_value, reason
 from dovetail.config.problems import Problems
-from dovetail.errors import ConfigError, nearest
+from dovetail.errors import ConfigError, closest
 from dovetail.registry.compatibility import ENGINE
 from dovetail.shipped import included, owner_of
 
@@ -101,7 +101,8 @@ class _Reader:
         try:
             text = _text_of(path)
         except FileNotFoundError:
-            self._lose(place, f"no such file: {path}.{nearest(path.stem, _neighbours(path))}")
+            near = closest(path.stem, _neighbours(path))
+            self._lose(place, f"no such file: {path}." + (f" Did you mean '{near}.gin'?" if near else ""))
         except (OSError, ConfigError) as error:
             self._lose(place, f"{path} cannot be read: {error}")
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -90,7 +90,32 @@ class Unused:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.key} ({self.place}): {self.reason}"
+        return f"{self.key} ({self.place}) has no effect: {self.reason}"
+
+
+def in_few_lines(unused: Iterable[Unused]) -> list[str]:
+    """Return bindings without effect as text, a line for all those of one file that have the same reason.
+
+    >>> bound = {"kl.k3.a": "a.gin:1", "kl.k3.b": "a.gin:4"}
+    >>> in_few_lines(Unused(key=key, place=place, reason="train.kl is None") for key, place in bound.items())
+    ['kl.k3.a and kl.k3.b (a.gin:1, 4) have no effect: train.kl is None']
+    """
+    alike: dict[tuple[str, str], list[tuple[Unused, str]]] = {}
+    for each in unused:
+        file, colon, line = each.place.rpartition(":")
+        file, line = (file, line) if colon and line.isdecimal() else (each.place, "")
+        alike.setdefault((file, each.reason), []).append((each, line))
+    return [
+        f"{_together(group)} ({file}:{', '.join(line for _, line in group)}) have no effect: {reason}"
+        if len(group) > 1
+        else str(group[0][0])
+        for (file, reason), group in alike.items()
+    ]
+
+
+def _together(group: Sequence[tuple[Unused, str]]) -> str:
+    *keys, last = (each.key for each, _ in group)
+    return f"{', '.join(keys)} and {last}"
 
 
 @attrs.frozen(kw_only=True)

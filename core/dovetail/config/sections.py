@@ -180,5 +180,8 @@ class _SectionResolver:
         elsewhere = [name for name, cls in self.schema.sections.items() if field in attrs.fields_dict(cls)]
         if elsewhere:
             hint = f" Did you mean {' or '.join(f'{name}.{field}' for name in elsewhere)}?"
-        hint = hint or f" `dovetail search {field}` looks for it, also by its name in other libraries."
-        return f"{section} has no field '{field}'.{hint} Fields: {listing(fields, limit=60)}"
+        hint = hint or (
+            f" `dovetail search {field}` looks for it, also by its name in other libraries. Settings:"
+            f" {listing(fields, limit=60)}"
+        )
+        return f"{section} has no setting '{field}'.{hint}"

@@ -27,6 +27,8 @@ from typing import Final
 from dovetail.errors import PluginError
 
 FILES: Final = "DOVETAIL_PLUGINS"
+SINGLE_FILE: Final = "0+"
+"""How the versions of single-file plugins begin."""
 
 
 def files() -> tuple[Path, ...]:
@@ -52,7 +54,7 @@ def add_to_environment(path: str) -> Path:
 
 def version_of(file: Path) -> str:
     """Return a valid version string that depends on the text of a file: `0+` and eight digits of its SHA-256."""
-    return f"0+{hashlib.sha256(file.read_bytes()).hexdigest()[:8]}"
+    return f"{SINGLE_FILE}{hashlib.sha256(file.read_bytes()).hexdigest()[:8]}"
 
 
 def imported(file: Path) -> ModuleType:

@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import attrs
+
 from dovetail.config import Config
 from dovetail.config.ids import what_is_computed_by
 from dovetail.errors import RunError
@@ -40,19 +42,47 @@ def claim_code(folder: Path, config: Config) -> None:
         RunError: if the code of a component has changed; the message names the component, its file, and the remedies.
     """
     file = folder / CODE
-    components, mine = _components(config), codes(config)
     if not file.exists():
-        write_whole(file, json.dumps(mine, indent=2) + "\n")
-        return
-    noted = read_record(file)
-    for name, code in mine.items():
+        write_whole(file, json.dumps(codes(config), indent=2) + "\n")
+    elif found := changed_code(folder, config):
+        raise RunError(
+            f"the code of {found[0].what} has changed since the run in '{folder}' began{found[0].place}:"
+            f" choose another --folder to begin anew, or remove '{file}' to go on with the code of now"
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Changed:
+    """A component, or a file that a parameter names, whose code is another one than when a run began.
+
+    Attributes:
+        what: its name and origin, for messages.
+        place: its file and line, for messages.
+        code: the hash of its code of now.
+        component: None for a file.
+    """
+
+    what: str
+    place: str
+    code: str
+    component: Component | None
+
+
+def changed_code(folder: Path, config: Config) -> list[Changed]:
+    """Return what a config shares with the run in a folder, and has other code than when that run began.
+
+    A folder without hashes, such as that of a run that has not begun, differs in nothing.
+    """
+    if not (folder / CODE).exists():
+        return []
+    noted, components = read_record(folder / CODE), _components(config)
+    found = []
+    for name, code in codes(config).items():
         if noted.get(name, code) != code:
             component = components.get(name)
             what, place = (f"{component.label} of {component.origin}", component.place) if component else (name, "")
-            raise RunError(
-                f"the code of {what} has changed since the run in '{folder}' began{place}:"
-                f" choose another --folder to begin anew, or remove '{file}' to go on with the code of now"
-            )
+            found.append(Changed(what=what, place=place, code=code, component=component))
+    return found
 
 
 def codes(config: Config) -> dict[str, str]:

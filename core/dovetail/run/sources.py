@@ -11,6 +11,7 @@ from typing import Final
 
 import attrs
 
+from dovetail.errors import DataError
 from dovetail.run.files import write_whole
 
 SOURCES: Final = "sources.json"
@@ -24,6 +25,7 @@ class _Kept:
 
 
 _OPEN: ContextVar[_Kept | None] = ContextVar("sources", default=None)
+_REFUSING: ContextVar[bool] = ContextVar("refusing", default=False)
 
 
 @contextmanager
@@ -38,12 +40,27 @@ def kept_in(folder: Path, *, writes: bool = True) -> Iterator[None]:
         _OPEN.reset(token)
 
 
+@contextmanager
+def nothing_looked_up() -> Iterator[None]:
+    """Return a context in which names on a network have no meaning: who asks for it gets an error."""
+    token = _REFUSING.set(True)
+    try:
+        yield
+    finally:
+        _REFUSING.reset(token)
+
+
 def stands_for(name: str, look_up: Callable[[], str]) -> str:
     """Return the meaning of a name, such as the commit of a branch; process 0 looks it up once in a run.
+
+    Raises:
+        DataError: within `nothing_looked_up`.
 
     >>> stands_for("model acme/tiny@main", lambda: "0123abc")
     '0123abc'
     """
+    if _REFUSING.get():
+        raise DataError(f"{name} is on a network, which is not asked now")
     kept = _OPEN.get()
     if kept is None:
         return look_up()

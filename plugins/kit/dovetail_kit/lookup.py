@@ -11,7 +11,7 @@ from dovetail.config.schema import schema
 from dovetail.config.types import describe as allowed
 from dovetail.errors import DovetailWarning, UnknownNameError, nearest
 from dovetail.registry import REQUIRED, Component, Registry
-from dovetail_kit.pages import arguments, split
+from dovetail_kit.pages import meanings
 from dovetail_kit.settings import Setting, sections, settings
 
 PEERS: Final = {
@@ -150,7 +150,7 @@ def _part(registry: Registry, kind: str, name: str, *parameter: str) -> str:
     key = ".".join(parameter)
     if key not in found.params:
         raise UnknownNameError(f"{found.label} has no parameter '{key}'.{nearest(key, found.params)}{_advice(key)}")
-    told = arguments(_told(found)).get(key, "")
+    told = meanings(found).get(key, "")
     return f"{found.label}.{_parameter(found, key)}\n\n{told or f'see `dovetail describe {kind} {name}`'}"
 
 
@@ -168,15 +168,10 @@ def _entries(registry: Registry) -> Iterator[tuple[str, str, str]]:
             yield setting.path, PEERS.get(setting.path, ""), setting.meaning
     for each in registry.components():
         yield each.label, " ".join(each.aliases), each.summary
-        told = arguments(_told(each))
+        told = meanings(each)
         for parameter in each.params:
             name = f"{each.label}.{parameter}"
             yield name, PEERS.get(name, ""), told.get(parameter, "")
-
-
-def _told(found: Component) -> str:
-    parts = split(found.doc)[2]
-    return parts.get("Args", "") or parts.get("Attributes", "")
 
 
 def _names(registry: Registry, section: str) -> list[str]:

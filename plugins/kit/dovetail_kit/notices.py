@@ -26,8 +26,10 @@ def before_training(options: argparse.Namespace, config: Config, folder: Path) -
 
 def print_notices(config: Config) -> None:
     """Print the bindings without effect, and warnings about settings that are valid but probably unintended."""
-    for unused in config.unused:
-        print(printable(unused))
+    from dovetail.config import in_few_lines
+
+    for line in in_few_lines(config.unused):
+        print(f"note: {printable(line)}")
     for warning in warnings(config):
         print(f"warning: {printable(warning)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import textwrap
 from collections.abc import Iterator
@@ -49,13 +50,15 @@ def page(kind: str, summary: str, components: list[Component]) -> str:
     for component in components:
         body, example, sections = split(component.doc)
         lines += [f"## {component.name}", "", *markdown(body)]
-        told = arguments(sections.pop("Args", ""))
+        sections.pop("Args", "")
+        if arguments(sections.get("Attributes", "")).keys() <= component.params.keys():
+            sections.pop("Attributes", "")  # they are in the table
+        told = meanings(component)
         if component.reads:
             lines += ["| reads | |", "|---|---|"]
             lines += [f"| `{name}` | {cell(told.get(name, ''))} |" for name in component.reads] + [""]
         if component.params:
             lines += ["| parameter | default | | |", "|---|---|---|---|"]
-            told |= {name: COMMON.get(name, "of every component of this kind") for name in component.common}
             lines += [parameter(component, name, told.get(name, "")) for name in component.params] + [""]
         for title, text in sections.items():
             lines += [f"**{title}**", "", *markdown(text)]
@@ -63,6 +66,19 @@ def page(kind: str, summary: str, components: list[Component]) -> str:
         also = f"; also called {code(component.aliases)}" if component.aliases else ""
         lines += [f"Defined in `{component.origin.module}`{also}.", ""]
     return "\n".join(lines)
+
+
+def meanings(component: Component) -> dict[str, str]:
+    """Return the description of each argument and hyperparameter, including what a class inherits and the kind adds."""
+    made = component.load()
+    bases = inspect.getmro(made)[1:] if inspect.isclass(made) else ()
+    docs = [inspect.cleandoc(vars(base).get("__doc__") or "") for base in reversed(bases)]
+    common = {name: COMMON.get(name, "of every component of this kind") for name in component.common}
+    found: dict[str, str] = {}
+    for doc in (*docs, component.doc):
+        sections = split(doc)[2]
+        found |= arguments(sections.get("Attributes", "")) | arguments(sections.get("Args", ""))
+    return found | common
 
 
 def parameter(component: Component, name: str, meaning: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dovetail.config import Config, difference, explain_origin
+from dovetail.config import Config, difference, explain_origin, in_few_lines
 from dovetail.kinds import STAGES
 from dovetail.kinds.stages import Stage
 from dovetail.plan import Call, Plan
@@ -24,8 +24,7 @@ def render_show(config: Config) -> str:
             group = entry.group
         lines.append(f"{entry!s:<{width}}  # {entry.origin}")
     if config.unused:
-        lines += ["", "# Not used:"]
-        lines += [f"# {unused}" for unused in config.unused]
+        lines += ["", *(f"# {line}" for line in in_few_lines(config.unused))]
     return "\n".join(lines) + "\n"
 
 

@@ -23,6 +23,7 @@ from dovetail.kinds import Kind
 from dovetail.registry import Registry, current, normal
 from dovetail.registry.compatibility import ENGINE, engine_version
 from dovetail.registry.contract import methods_of
+from dovetail_kit.installed import third_parties
 
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -105,8 +106,10 @@ class NewPackage:
         """
         folder = Path(self.distribution) if folder is None else folder
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+            written = folder / self.package / "__init__.py"
             raise ConfigError(
                 f"'{folder}' exists already and is not overwritten; choose another place with --out FOLDER"
+                f"{_how_to_add(written) if written.is_file() else ''}"
             )
         for name, text in self.files().items():
             path = folder / name
@@ -210,8 +213,23 @@ def _package_of(distribution: str) -> str:
     if canonicalize_name(distribution) in (ENGINE, DISTRIBUTION) or (
         importlib.util.find_spec(package) and not _is_here(package)
     ):
-        raise ConfigError(f"a package '{package}' is installed already and would be hidden; take another name")
+        raise ConfigError(
+            f"a package '{package}' is installed already and would be hidden; take another name"
+            f"{_how_to_add(_file_of_plugin(distribution, package))}"
+        )
     return package
+
+
+def _how_to_add(file: Path | None) -> str:
+    """Return how a plugin, given the file of its package, gets another component; nothing for None."""
+    return "" if file is None else f", or add a component to this one: a file, and another register(...) in '{file}'"
+
+
+def _file_of_plugin(distribution: str, package: str) -> Path | None:
+    """Return the file of an installed package of a third party's plugin; None for any other package."""
+    spec = importlib.util.find_spec(package)
+    known = [canonicalize_name(name) for name in third_parties()]
+    return Path(spec.origin) if spec and spec.origin and canonicalize_name(distribution) in known else None
 
 
 def _is_here(package: str) -> bool:

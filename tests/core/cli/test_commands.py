@@ -202,7 +202,9 @@ def test_a_field_that_nobody_provides_is_refused_before_anything_is_loaded(empty
 def test_a_missing_config_may_be_a_file_here(capsys, tmp_path):
     (tmp_path / "mine.gin").write_text("")
     assert main(["train", str(tmp_path / "minee.gin")]) == 1
-    assert "minee.gin'. Did you mean 'mine.gin'?" in capsys.readouterr().err
+    assert f"minee.gin'. Did you mean '{tmp_path}/mine.gin'?" in capsys.readouterr().err
+    assert main(["train", str(tmp_path / "mine.gni")]) == 1
+    assert f"mine.gni'. Did you mean '{tmp_path}/mine.gin'?" in capsys.readouterr().err
 
 
 def test_a_missing_config_names_the_shipped_ones(capsys):

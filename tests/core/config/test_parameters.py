@@ -113,7 +113,7 @@ def test_a_later_file_and_an_override_win(load_text: LoadText, write: Callable[.
 def test_good_bindings_of_what_is_not_chosen_are_listed(load_text: LoadText):
     config = load_text("policy_loss.grpo.epsilon_low = 0.1\n", "train.policy_loss=gspo")
     assert [str(unused) for unused in config.unused] == [
-        "policy_loss.grpo.epsilon_low (x.gin:1): train.policy_loss is 'gspo'"
+        "policy_loss.grpo.epsilon_low (x.gin:1) has no effect: train.policy_loss is 'gspo'"
     ]
 
 
@@ -122,7 +122,7 @@ def test_what_no_role_falls_back_on_is_listed(load_text: LoadText):
         "optimizer.adamw.b1 = 0.1\ncritic/optimizer.adamw.b1 = 0.2\nsft.optimizer = sgd\ntrain.optimizer = sgd\n"
     )
     assert [str(unused) for unused in config.unused] == [
-        "optimizer.adamw.b1 (x.gin:1): critic/optimizer.adamw sets its own"
+        "optimizer.adamw.b1 (x.gin:1) has no effect: critic/optimizer.adamw sets its own"
     ]
 
 
@@ -152,7 +152,7 @@ def test_a_field_may_be_configured_without_being_chosen(registry: Registry, load
 def test_a_configured_field_that_nothing_reads_is_listed(load_text: LoadText):
     config = load_text("field.probe.chunk = 3\n")
     assert [str(unused) for unused in config.unused] == [
-        "field.probe.chunk (x.gin:1): no chosen component reads this field"
+        "field.probe.chunk (x.gin:1) has no effect: no chosen component reads this field"
     ]
     assert "field.probe" not in config.choices
     assert config == load_text("")

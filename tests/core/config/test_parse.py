@@ -72,7 +72,7 @@ def test_an_include_cycle_is_refused(write: Write):
 
 def test_a_missing_file_is_named_with_the_nearest(write: Write):
     write("", "conf/gsm8k.gin")
-    assert problems(Path("conf/gsm8.gin")) == ["config: no such file: conf/gsm8.gin. Did you mean 'gsm8k'?"]
+    assert problems(Path("conf/gsm8.gin")) == ["config: no such file: conf/gsm8.gin. Did you mean 'gsm8k.gin'?"]
     assert problems(Path("nowhere/x.gin")) == ["config: no such file: nowhere/x.gin."]
 
 

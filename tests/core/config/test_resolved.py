@@ -3,7 +3,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dovetail.config import Choice, Config, floats, statics
+from dovetail.config import Choice, Config, floats, in_few_lines, statics
 from dovetail.errors import ConfigError, UnknownNameError
 from dovetail.registry import Registry
 
@@ -76,3 +76,16 @@ def test_what_goes_to_other_processes_pickles(load_text: LoadText):
     assert pickle.loads(pickle.dumps(config.sampling)) == config.sampling
     params = config.choice("train.optimizer").params
     assert pickle.loads(pickle.dumps(params)) == params
+
+
+def test_bindings_without_effect_of_one_file_and_reason_share_a_line(load_text: LoadText):
+    text = "optimizer.adamw.b1 = 0.5\noptimizer.adamw.b2 = 0.5\n"
+    sets = ("policy_loss.gspo.epsilon_low=4", "policy_loss.gspo.epsilon_high=4")
+    config = load_text(f"{text}train.optimizer = sgd\n", "critic.optimizer=sgd", "sft.optimizer=sgd", *sets)
+    joined, *alone = in_few_lines(config.unused)
+    assert joined.startswith(
+        "optimizer.adamw.b1 and optimizer.adamw.b2 (x.gin:1, 2) have no effect: train.optimizer is"
+    )
+    assert [line.partition(": ")[0] for line in alone] == [
+        f"{s.partition('=')[0]} (--set {s}) has no effect" for s in sets
+    ]

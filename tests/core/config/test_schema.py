@@ -80,9 +80,7 @@ def test_a_plugins_section_is_read_checked_dumped_and_hashed(
     assert load_text(dump(config)) == config
     assert config_id(config) != config_id(load_text("acme.judge = assorted\nreward.assorted.number = 2\n"))
     assert complaints("acme.rounds = 0") == ["x.gin:1: acme.rounds: expected int >= 1, got 0."]
-    assert complaints("acme.round = 2") == [
-        "x.gin:1: acme has no field 'round'. Did you mean 'rounds'? Fields: judge, rounds"
-    ]
+    assert complaints("acme.round = 2") == ["x.gin:1: acme has no setting 'round'. Did you mean 'rounds'?"]
 
 
 def test_the_owner_of_a_section_that_says_what_is_computed_is_part_of_the_id(registry: Registry, load_text: LoadText):

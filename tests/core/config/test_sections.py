@@ -90,10 +90,14 @@ def test_an_ambiguous_name_asks_which(registry: Registry, complaints: Complaints
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("train.stpes = 3", "x.gin:1: train has no field 'stpes'. Did you mean 'steps'? Fields: "),
+        ("train.stpes = 3", "x.gin:1: train has no setting 'stpes'. Did you mean 'steps'?"),
         (
             "train.temperature = 1.0",
-            "x.gin:1: train has no field 'temperature'. Did you mean sampling.temperature or eval.",
+            "x.gin:1: train has no setting 'temperature'. Did you mean sampling.temperature or eval.",
+        ),
+        (
+            "train.zzz = 3",
+            "x.gin:1: train has no setting 'zzz'. `dovetail search zzz` looks for it, also by its name in",
         ),
         ("trian.steps = 3", "x.gin:1: unknown section 'trian'. Did you mean 'train'? Sections: critic, eval, "),
         (

@@ -51,14 +51,17 @@ def test_a_role_of_a_third_party_has_a_mesh_too():
 
 def test_devices_of_a_model_that_no_step_asks_are_named_as_unused():
     (unused,) = load(None, [*TINY, "critic/mesh.first=3"]).unused
-    assert str(unused) == "critic/mesh.first (--set critic/mesh.first=3): no forward pass of a step uses its model"
+    assert (
+        str(unused)
+        == "critic/mesh.first (--set critic/mesh.first=3) has no effect: no forward pass of a step uses its model"
+    )
 
 
 REFUSED = [
     (["refrence/mesh.first=2"], "no role 'refrence' has devices. Did you mean 'reference'?"),
     (["teacher/mesh.first=2"], "roles.teacher = 'frozen' would open the model role 'teacher'"),
     (["rollout/train.lr=2"], "'rollout/train.lr': a setting has no scope; write train.lr"),
-    (["rollout/mesh.firs=2"], "rollout/mesh has no field 'firs'. Did you mean 'first'?"),
+    (["rollout/mesh.firs=2"], "rollout/mesh has no setting 'firs'. Did you mean 'first'?"),
     (
         [*AHEAD, "mesh.fsdp=2"],
         "train.staleness = 1 (--set train.staleness=1): sampler and trainer would both have programs that span devices"

@@ -186,7 +186,7 @@ def test_a_config_may_say_it_all(here, capsys):
     assert ab("--dry-run", "--arm", f"up:train.lr={SAME}") == 0
     assert "arm up: train.lr = 0.1 -> 0.3" in capsys.readouterr().out
     Path("mine.gin").write_text("ab.arm = {}")
-    assert "mine.gin:1: ab has no field 'arm'. Did you mean 'arms'?" in error(capsys)
+    assert "mine.gin:1: ab has no setting 'arm'. Did you mean 'arms'?" in error(capsys)
     Path("mine.gin").write_text("ab.arms = {'a': (), 'b': ('ab.seeds=3',)}")
     assert error(capsys) == "error: arm b: 'ab.seeds' is not part of what a run computes; use --set for all arms"
 

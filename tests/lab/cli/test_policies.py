@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ from tests.core.train.tiny import TINY
 
 from dovetail.cli import main
 from dovetail.config import load
+from dovetail.errors import DovetailWarning
+from dovetail.run.code import CODE
 from dovetail.run.summary import read_lines
 from dovetail_lab.cli import generate
 from dovetail_model.huggingface.safetensors import open_folder
@@ -88,6 +91,21 @@ def test_eval_of_a_run_scores_the_whole_split_and_agrees_with_the_run(trained, c
     assert (trained / "evaluations" / "rl-1" / "report.json").exists()
     assert main(["eval", "--run", str(trained), "--json", *sets("task.arithmetic.eval_size=7")]) == 0
     assert json.loads(capsys.readouterr().out)["sources"]["all"]["accuracy"]["n"] == 7
+
+
+def test_eval_with_other_code_says_so_and_keeps_the_earlier_result(trained, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    arguments = ["eval", "--run", str(run), "--examples", "2"]
+    (run / "evaluations" / "rl-1").mkdir(parents=True, exist_ok=True)
+    (run / "evaluations" / "rl-1" / "report.json").write_text("earlier")
+    noted = json.loads((run / CODE).read_text())
+    (run / CODE).write_text(json.dumps(noted | {"reward.exact_match of dovetail": "0"}))
+    with pytest.warns(DovetailWarning, match=r"reward\.exact_match .*; the results go to evaluations/WEIGHTS-code-"):
+        assert main(arguments) == 0
+    (beside,) = (run / "evaluations").glob("rl-1-code-*")
+    assert f"folder   {beside}" in capsys.readouterr().out
+    assert (run / "evaluations" / "rl-1" / "report.json").read_text() == "earlier"
 
 
 def test_eval_of_a_config_takes_the_weights_it_begins_with(empty, tmp_path, capsys):

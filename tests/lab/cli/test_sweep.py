@@ -43,6 +43,15 @@ def test_dry_run_prints_every_trial_and_starts_none(capsys, tmp_path):
     assert not (tmp_path / "sweeps").exists()
 
 
+def test_settings_of_what_options_choose_have_an_effect(capsys):
+    grid = ["--grid", "train.lr=1e-6,3e-6", "--set", "early_stopping.median.grace=4", "--dry-run"]
+    assert sweep("mine.gin", *grid, "--early-stopping", "median") == 0
+    assert "grace" not in capsys.readouterr().out
+    assert sweep("mine.gin", *grid) == 0
+    said = "note: early_stopping.median.grace (--set early_stopping.median.grace=4) has no effect: "
+    assert f"{said}sweep.early_stopping is None" in capsys.readouterr().out
+
+
 def test_a_run_prints_what_happens_and_the_best(capsys):
     assert sweep("mine.gin", "--grid", "train.lr=0.1,0.11", "--metric", "score") == 0
     out = capsys.readouterr().out
@@ -131,7 +140,7 @@ def test_more_of_the_same_is_kept_apart_from_something_else(swept, capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--grid", "train.lrr=1,2"], "train has no field 'lrr'. Did you mean 'lr'?"),
+        (["--grid", "train.lrr=1,2"], "train has no setting 'lrr'. Did you mean 'lr'?"),
         (["--grid", "train.policy_loss=gpso"], "unknown policy_loss 'gpso'. Did you mean 'gspo'?"),
         (["--seeds", "x"], "seeds 'x': write a number of seeds"),
         (["--timeout", "1w"], "sweep.timeout '1w' is not a time; write 90s, 30m, 2h or 1d"),

@@ -54,6 +54,15 @@ def test_a_setting_of_which_no_seed_was_left_to_end_has_no_mean_and_stands_last(
     assert (last.mean, last.best) == (None, 0.9)
 
 
+def test_a_sweep_whose_trials_were_all_stopped_has_ended(tmp_path):
+    curves = {ENDED_EARLY: [[0.9], [0.8]], WHOLE: [[0.2, 0.5], [0.2, 0.4]]}
+    page = render(swept(tmp_path / "s", curves, pruned={ENDED_EARLY: 2, WHOLE: 2}), "score", "max")
+    assert (
+        "No trial has run to its end, so no setting has a value. The best score on the way was 0.9, of lr=0.1." in page
+    )
+    assert "yet" not in page.partition("</div>")[0]
+
+
 def test_a_value_that_is_not_finite_makes_no_setting_the_best(tmp_path):
     curves = {ENDED_EARLY: [[0.2, float("inf")], [0.2, 0.3]], WHOLE: [[0.2, 0.5], [0.2, 0.4]]}
     first, last = settings_table(swept(tmp_path / "s", curves, pruned={}), "score", "max")

@@ -2,6 +2,7 @@
 
 import pytest
 
+import dovetail
 from dovetail import plan
 from dovetail.config import load, run_id
 from dovetail.errors import ConfigError, PlanError
@@ -28,7 +29,7 @@ def test_everything_that_is_wrong_is_said_before_anything_starts():
     with pytest.raises(ConfigError) as caught:
         plan_trials(None, [], points)
     message = str(caught.value)
-    assert "train has no field 'lrr'. Did you mean 'lr'?" in message
+    assert "train has no setting 'lrr'. Did you mean 'lr'?" in message
     assert "unknown policy_loss 'gpso'. Did you mean 'gspo'?" in message
     assert "in the trial train.lrr=0.1 run.seed=0" in message
 
@@ -66,3 +67,16 @@ def test_too_many_trials_are_refused():
 def test_numbers_do_not_part_a_group(override, same):
     plain, other = load(None, ["train.policy_loss=grpo"]), load(None, ["train.policy_loss=grpo", override])
     assert (group_of(plain) == group_of(other)) is same
+
+
+def proven(completions, proof):
+    """A reward that reads a column which few tasks have."""
+    return [float(each in completion) for completion, each in zip(completions, proof, strict=True)]
+
+
+def test_a_reward_that_its_task_cannot_serve_is_refused_before_the_first_trial():
+    dovetail.register("reward", "proven", proven)
+    points = [Point(("train.rewards='exact_match'",)), Point(("train.rewards='proven'",))]
+    said = r"the column 'proof', which task arithmetic does not have(.|\n)* in the trial train\.rewards='proven'"
+    with pytest.raises(ConfigError, match=said):
+        plan_trials(None, [], points)

@@ -56,10 +56,13 @@ def explain(options: argparse.Namespace) -> int:
     from dovetail.plan import plan_step
     from dovetail.plan.roles import CRITIC
     from dovetail.shipped import find
+    from dovetail.train.columns import check_known_columns
     from dovetail_kit.rendered import by_stage
+    from dovetail_kit.tables import print_table
 
     loaded = load(find(options.config), options.overrides)
     plan = loaded.plan or plan_step(loaded)
+    check_known_columns(loaded)
     print(f"config {config_id(loaded)}   run {run_id(loaded)}\n")
     if said := list(_of_sampling(loaded)):
         print(*said, sep="\n", end="\n\n")
@@ -71,15 +74,17 @@ def explain(options: argparse.Namespace) -> int:
         sizes, longest = assemble(loaded).sizes, loaded.sampling.max_tokens
         filled = f"{expected_fill(sizes, longest):.0%} full if lengths are uniform"
         print(f"completions in an update: {described(sizes, longest) or 'whole'}, {filled}\n")
-    _table([("stage", "what runs in it"), *((stage.name, "; ".join(said) or "-") for stage, said in by_stage(plan))])
+    print_table(
+        [("stage", "what runs in it"), *((stage.name, "; ".join(said) or "-") for stage, said in by_stage(plan))]
+    )
     print()
     rows = [
         (entry.field, entry.stage, entry.provider, entry.origin, ", ".join(entry.readers)) for entry in plan.entries
     ]
-    _table([("field", "from stage", "provided by", "of", "read by"), *rows])
+    print_table([("field", "from stage", "provided by", "of", "read by"), *rows])
     if models := [_model(role, loaded) for role in plan.roles if role != CRITIC]:
         print()
-        _table([("model", "after a step", "begins as"), *models])
+        print_table([("model", "after a step", "begins as"), *models])
     print_notices(loaded)
     return 0
 
@@ -113,10 +118,3 @@ def _model(role: str, config: Config) -> tuple[str, str, str]:
     own = config.choices.get(f"{role}.model")
     begins = f"{role}.model = {own.component.spelled}" if own else "the policy when reinforcement learning begins"
     return role, f"roles.{role} = {config.choice(f'roles.{role}').component.spelled}", begins
-
-
-def _table(rows: list[tuple[str, ...]]) -> None:
-    """Print rows with all columns but the last padded to the same width."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, (*widths, 0), strict=True)).rstrip())

@@ -23,7 +23,7 @@ from dovetail_lab.ab.registration import FILE, Registration
 from dovetail_lab.ab.words import counted, plan
 from dovetail_lab.settings import AB
 from dovetail_lab.sweep import Planned, Store, Terms, parse_seeds, plan_trials
-from dovetail_lab.sweep.commands import parse_time
+from dovetail_lab.sweep.commands import notes_of_all, parse_time
 from dovetail_lab.sweep.store import RECORD
 
 DECIDED, UNDECIDED = 0, 3
@@ -90,7 +90,8 @@ class Test:
             ConfigError: with one line for each thing that is wrong.
         """
         design, (terms, executor, limit) = make_design(settings), how
-        planned = plan_trials(path, overrides, [point for _, point in design.points()], max_trials=limit)
+        chosen = f"sweep.executor='{executor.component.qualified_name}'"  # or its parameters would seem to be unused
+        planned = plan_trials(path, [*overrides, chosen], [point for _, point in design.points()], max_trials=limit)
         experiment.check_arms(design, planned)
         for config in planned.configs.values():
             check_metric(design.metric, config)
@@ -229,9 +230,7 @@ def introduction(registration: Registration, planned: Planned, deviation: float 
         f" {looks}"
     )
     lines += plan(design, deviation)
-    unused = {str(each) for config in planned.configs.values() for each in config.unused}
-    everywhere = [text for text in unused if all(text in map(str, c.unused) for c in planned.configs.values())]
-    return [*lines, *sorted(everywhere)]
+    return [*lines, *notes_of_all(planned)]
 
 
 def _in_both(differences: Sequence[str]) -> list[str]:

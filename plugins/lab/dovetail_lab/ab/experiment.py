@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from dovetail.config import in_few_lines
 from dovetail.errors import ConfigError, RunError, listing
 from dovetail.run.files import read_json
 from dovetail_lab.ab import integrity, markdown, page
@@ -36,8 +37,7 @@ def check_arms(design: Design, planned: Planned) -> None:
         trial = planned.by_point[point]
         other = seen.setdefault(trial.id, arm.name)
         if other != arm.name:
-            idle = sorted({str(unused) for unused in planned.configs[trial.id].unused})
-            why = f" Not used: {'; '.join(idle)}" if idle else ""
+            why = "".join(f" {line}." for line in in_few_lines(planned.configs[trial.id].unused))
             raise ConfigError(
                 f"arms {other} and {arm.name} are the same config (run {trial.id}): there is nothing to compare.{why}"
             )

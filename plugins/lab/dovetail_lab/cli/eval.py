@@ -42,6 +42,7 @@ def run(options: argparse.Namespace) -> int:
     from dovetail.run.process import prepare
     from dovetail_lab.cli.policies import load_policy_config, run_folder, with_preset
     from dovetail_lab.cli.progress import progress
+    from dovetail_lab.of_run import SCORES, warn_of_other_code
 
     if options.examples is not None and options.examples < 1:
         raise ConfigError(f"--examples {options.examples}: it must be at least 1")
@@ -53,6 +54,8 @@ def run(options: argparse.Namespace) -> int:
             f"--sampling {options.sampling} is for samples beside the greedy completion, and eval.samples is 0;"
             " add -n NUMBER"
         )
+    beside = "" if options.out else "; the results go to evaluations/WEIGHTS-{mark}, and earlier ones stay"
+    mark = warn_of_other_code(options.of, config, SCORES, beside)
     prepare()
     from dovetail_lab.evaluation.policy import open_policy
     from dovetail_lab.evaluation.report import evaluate
@@ -65,7 +68,8 @@ def run(options: argparse.Namespace) -> int:
         batch = Batch(prompts=prompts, samples=max(1, config.eval.samples))
         policy = open_policy(config, options.of, options.checkpoint, batch)
         report = evaluate(policy, limit=options.examples, watch=watch)
-    out = options.out or run_folder(options, config, path) / "evaluations" / report.at
+    name = f"{report.at}-{mark}" if mark else report.at
+    out = options.out or run_folder(options, config, path) / "evaluations" / name
     report.write(out)
     if options.json:
         print(report.json())

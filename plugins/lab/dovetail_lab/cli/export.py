@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dovetail.cli.options import Commands, add_overrides, given_path
+from dovetail.cli.options import Commands, add_overrides, add_plugins, given_path
 from dovetail.errors import RunError
 from dovetail_lab.cli.policies import add_checkpoint, add_trust
 
@@ -24,6 +24,7 @@ def add(commands: Commands) -> None:
         "--dtype", choices=("float32", "bfloat16"), help="type of the parameters (default: the one they have)"
     )
     add_trust(command)
+    add_plugins(command)
     add_overrides(command)
     command.set_defaults(run=run, config=None)
 
@@ -32,10 +33,12 @@ def run(options: argparse.Namespace) -> int:
     """Export the model, and print what was written."""
     from dovetail.run.process import prepare
     from dovetail_lab.cli.policies import load_policy_config
+    from dovetail_lab.of_run import WEIGHTS, warn_of_other_code
 
     if options.out.exists() and not (options.out.is_dir() and not any(options.out.iterdir())):
         raise RunError(f"'{options.out}' is not an empty folder; name another")
     _, config = load_policy_config(options)
+    warn_of_other_code(options.of, config, WEIGHTS)
     prepare()
     from dovetail.progress import begin
     from dovetail_lab.cli.progress import progress

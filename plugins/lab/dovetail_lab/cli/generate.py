@@ -48,12 +48,14 @@ def run(options: argparse.Namespace) -> int:
     from dovetail.run.process import prepare
     from dovetail_lab.cli.policies import load_policy_config, with_preset
     from dovetail_lab.cli.progress import progress
+    from dovetail_lab.of_run import COMPLETES, warn_of_other_code
 
     for name in ("samples", "batch_size"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
             raise ConfigError(f"--{name.replace('_', '-')} {getattr(options, name)}: it must be at least 1")
     _, config = load_policy_config(options)
     config = with_preset(config, "sampling", options.sampling)
+    warn_of_other_code(options.of, config, COMPLETES)
     task = _task(options, config)
     task.examples("eval")  # a file that cannot be read is refused before a model is loaded
     prepare()

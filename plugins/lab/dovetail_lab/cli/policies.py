@@ -52,18 +52,18 @@ def load_policy_config(options: argparse.Namespace, also: Sequence[str] = ()) ->
     """Return the config of a command line and its file: the one that is named, or else that of the run.
 
     Raises:
-        RunError: if the folder is not a run's.
+        RunError: if the folder is not a run's, or the run needs a single-file plugin that is not loaded.
         ConfigError: if a checkpoint is named, but no run.
     """
     from dovetail.config import load
     from dovetail.run.folder import CONFIG
     from dovetail.shipped import find
+    from dovetail_lab.of_run import load_of_run
 
     if options.of is not None and not (options.of / CONFIG).is_file():
         raise RunError(f"'{options.of}' is not a run folder: it holds no {CONFIG}")
     if options.of is not None and options.config is None:
-        path = options.of / CONFIG
-        return path, load(path, [*options.overrides, *also], trusted=options.trust)
+        return options.of / CONFIG, load_of_run(options.of, [*options.overrides, *also], trusted=options.trust)
     if options.of is None and options.checkpoint != NEWEST:
         raise ConfigError(f"--checkpoint {options.checkpoint} is of a run: name its folder with --run")
     path = find(options.config)

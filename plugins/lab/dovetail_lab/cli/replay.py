@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from dovetail.cli.options import Commands, given_path
+from dovetail.cli.options import Commands, add_plugins, given_path
 from dovetail.errors import printable
 from dovetail_lab.cli.policies import add_trust
 
@@ -15,19 +15,20 @@ def add(commands: Commands) -> None:
     command = commands.add_parser("replay", help="repeat a run on its recorded completions, without an engine")
     command.add_argument("source", metavar="RUN", type=Path, help="folder of a run that has kept its messages")
     command.add_argument("--folder", type=given_path, help="folder of the new run (default: RUN-replayed)")
+    add_plugins(command)
     add_trust(command)
     command.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Repeat a run in another folder, and report whether its metrics are the same."""
-    from dovetail.config import load
     from dovetail.errors import RunError
     from dovetail.run.folder import CONFIG
     from dovetail.run.process import prepare
     from dovetail.run.summary import summarise
     from dovetail.train.loop import train
     from dovetail_lab.kept import kept_by
+    from dovetail_lab.of_run import load_of_run
 
     source: Path = options.source
     where: Path = options.folder or source.with_name(f"{source.name}-replayed")
@@ -35,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         raise RunError(f"'{source}' is not the folder of a run: it has no {CONFIG}")
     if where.resolve() == source.resolve():
         raise RunError(f"'{source}' cannot be replayed into itself; choose another --folder")
-    loaded = load(source / CONFIG, ["run.keep_messages=False", "run.folder=None"], trusted=options.trust)
+    loaded = load_of_run(source, ["run.keep_messages=False", "run.folder=None"], trusted=options.trust)
     prepare()
     train(loaded, where, opening=kept_by(source))
     print(printable(summarise(where)))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dovetail.cli.options import Commands
+from dovetail.cli.options import Commands, add_plugins
 from dovetail_lab.cli.policies import add_trust
 
 
@@ -26,6 +26,7 @@ def add(commands: Commands) -> None:
     )
     command.add_argument("--group-size", type=_numbers(1), metavar="G,G", help="(default: the run's)")
     command.add_argument("--engines", type=_numbers(1), default=(1,), metavar="N,N", help="(default: 1)")
+    add_plugins(command)
     add_trust(command)
     command.add_argument(
         "--oversample", type=_numbers(0), metavar="M,M", help="(default: the run's; only with train.group_filter)"

@@ -41,7 +41,7 @@ def render(store: Store, metric: str, goal: str) -> str:
         f" {len(states)} trials: {count(state.status for state in states.values())}"
     )
     content = [
-        _best(rows, metric, unit, ended=all(state.status in SETTLED for state in states.values())),
+        _best(rows, metric, unit, goal, ended=all(state.status in SETTLED for state in states.values())),
         parameters(rows, metric, goal, unit),
         importances(rows, goal) if varied(rows) else "",
         _curves(store, rows, metric, unit),
@@ -52,10 +52,10 @@ def render(store: Store, metric: str, goal: str) -> str:
     return page(f"Sweep {store.path.absolute().name}", subtitle, content)
 
 
-def _best(rows: Sequence[Setting], metric: str, unit: Unit, *, ended: bool) -> str:
+def _best(rows: Sequence[Setting], metric: str, unit: Unit, goal: str = "max", *, ended: bool) -> str:
     far = "" if ended else " so far"
     if not rows or rows[0].mean is None:
-        return '<div class="verdict waiting">No trial has ended yet.</div>'
+        return f'<div class="verdict waiting">{paragraph(_none_whole(rows, metric, unit, goal, ended=ended))}</div>'
     best, seeds = rows[0], len(rows[0].last)
     tied = [row for row in rows if row.mean is not None and unit.value(row.mean) == unit.value(rows[0].mean)]
     if len(tied) > 1:
@@ -72,6 +72,16 @@ def _best(rows: Sequence[Setting], metric: str, unit: Unit, *, ended: bool) -> s
         else ""
     )
     return f'<div class="verdict equivalent">{paragraph(text + left)}{paragraph(FLATTERED, "muted")}</div>'
+
+
+def _none_whole(rows: Sequence[Setting], metric: str, unit: Unit, goal: str, *, ended: bool) -> str:
+    """Say that no setting has a value, since only trials that were not stopped give it one."""
+    if not ended:
+        return "No trial has run to its end yet."
+    values = [(row.best, row.label) for row in rows if row.best is not None]
+    best, label = (max if goal == "max" else min)(values, default=(None, ""))
+    way = "" if best is None else f" The best {metric} on the way was {unit.value(best)}, of {label}."
+    return f"No trial has run to its end, so no setting has a value.{way}"
 
 
 def _curves(store: Store, rows: Sequence[Setting], metric: str, unit: Unit) -> str:

@@ -10,11 +10,11 @@ import attrs
 import numpy as np
 from jaxtyping import Float
 
-from dovetail.config import load
 from dovetail.config.settings import Train
 from dovetail.errors import RunError
 from dovetail.run.files import read_lines
 from dovetail.run.opened import open_run
+from dovetail_lab.of_run import load_of_run
 from dovetail_lab.simulate.programs import Forecast, Rounds, simulate
 
 LEAST: Final = 3
@@ -155,7 +155,7 @@ def fit(folder: Path, *, trusted: bool = False) -> Fitted:
     Raises:
         RunError: if too few steps have been recorded that compiled nothing.
     """
-    config = load(open_run(folder).folder / "config.gin", trusted=trusted)
+    config = load_of_run(open_run(folder).folder, trusted=trusted)
     train, limit = config.train, config.sampling.max_tokens
     lengths = {line["step"]: line for line in read_lines(folder / "metrics.jsonl", "rl") if MEAN in line}
     timed = [line for line in read_lines(folder / "timings.jsonl", "rl") if "time/update" in line]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import attrs
 
-from dovetail.config import Choice, load_experiment
+from dovetail.config import Choice, in_few_lines, load_experiment
 from dovetail.errors import ConfigError, RunError, printable
 from dovetail.shipped import find
 from dovetail_lab.settings import Sweep
@@ -180,9 +180,14 @@ def notes(space: Space, planned: Planned) -> list[str]:
             f"note: {len(planned.merged)} points come to the same run as another and are run once, such as"
             f" {' '.join(point.overrides)} as {trial.label}"
         )
-    unused = {str(each) for config in planned.configs.values() for each in config.unused}
-    everywhere = [u for u in unused if all(u in map(str, config.unused) for config in planned.configs.values())]
-    return [*found, *sorted(everywhere)]
+    return [*found, *notes_of_all(planned)]
+
+
+def notes_of_all(planned: Planned) -> list[str]:
+    """Say which bindings have no effect in any of the trials."""
+    first, *others = (config.unused for config in planned.configs.values())
+    everywhere = [each for each in first if all(each in unused for unused in others)]
+    return [f"note: {line}" for line in in_few_lines(everywhere)]
 
 
 def print_plan(planned: Planned, folder: Path, notes: Sequence[str]) -> None:

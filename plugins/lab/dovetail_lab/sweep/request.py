@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import attrs
 
@@ -16,6 +16,8 @@ from dovetail_lab.settings import Sweep
 from dovetail_lab.sweep.distributions import Distribution
 from dovetail_lab.sweep.space import Exclusion, Point, Space, parse_seeds
 from dovetail_lab.sweep.trial import Planned, plan_trials
+
+CHOSEN: Final = ("sweep.sampler", "sweep.executor", "sweep.early_stopping")
 
 
 @attrs.frozen(kw_only=True)
@@ -100,7 +102,9 @@ class Request:
 
     def plan(self, points: Iterable[Point], **options: Any) -> Planned:
         """Read the config at each point; see `plan_trials`."""
-        return plan_trials(self.path, self.overrides, points, **options)
+        # also what options of the command chose, or parameters of it would seem to be unused
+        chosen = [f"{slot}='{self.choices[slot].component.qualified_name}'" for slot in CHOSEN if slot in self.choices]
+        return plan_trials(self.path, (*self.overrides, *chosen), points, **options)
 
     def about(self, space: Space) -> dict[str, Any]:
         """Return what is recorded of the sweep beside its trials."""

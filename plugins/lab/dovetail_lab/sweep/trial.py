@@ -12,6 +12,7 @@ import attrs
 from dovetail.config import Config, floats, load, run_id, statics
 from dovetail.config.types import literal
 from dovetail.errors import ConfigError, DovetailError
+from dovetail.protocols import Task
 from dovetail_lab.sweep.space import Point
 from dovetail_lab.sweep.values import read_value
 
@@ -117,6 +118,8 @@ def plan_trials(
     Raises:
         ConfigError: with one line for each thing that is wrong, and the first trial that has it.
     """
+    from dovetail.train.columns import check_known_columns  # it imports jax, which workers do not wait for
+
     points = list(points)
     if len(points) > max_trials:
         raise ConfigError(f"the space has {len(points):,} trials; raise sweep.max_trials = {max_trials} if you mean it")
@@ -124,10 +127,12 @@ def plan_trials(
     trials: dict[str, Trial] = {}
     configs: dict[str, Config] = {}
     by_point: dict[Point, Trial] = {}
+    tasks: dict[str, Task] = {}
     for point in points:
         own = (*point.overrides, *([] if point.seed is None else [f"run.seed={point.seed}"]))
         try:
             config = _read(path, (*sets, *own))
+            check_known_columns(config, tasks)
         except DovetailError as error:
             for line in str(error).splitlines():
                 problems.setdefault(line, " ".join(own))

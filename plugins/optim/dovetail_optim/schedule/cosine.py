@@ -11,7 +11,11 @@ from dovetail_optim.schedule._rise import Fraction, Weight, risen
 def cosine(
     step: Int[Array, ""], total_steps: Int[Array, ""], *, max_weight: Weight = 1.0, warmup_ratio: Fraction = 0.5
 ) -> Float[Array, ""]:
-    """Half a cosine, slow at both ends: w = w_max·½(1 - cos πp); p and arguments as in `linear`.
+    """Half a cosine, slow at both ends: w = w_max·½(1 - cos πp); p as in `linear`.
+
+    Args:
+        max_weight: w_max, in units of the weight.
+        warmup_ratio: fraction of the steps in which the weight rises.
 
     >>> cosine(jnp.int32(1), jnp.int32(10), warmup_ratio=0.2).item()
     0.5
