@@ -121,13 +121,19 @@ def _contracts(distribution: metadata.Distribution, own: list[Component], regist
     if owner_of(distribution.name) == ENGINE:
         return
     declared = declared_api(distribution)
-    for kind in sorted({component.kind for component in own} - declared.keys()):
-        today = max(registry.kinds[kind].versions)
+    used = {component.kind for component in own} - declared.keys()
+    unsaid = sorted(
+        kind for kind in used if getattr(registry.kinds[kind].origin, "distribution", None) != distribution.name
+    )
+    if unsaid:
+        today = {kind: f"v{max(registry.kinds[kind].versions)}" for kind in unsaid}
+        written = ", ".join(f'{kind} = "{version}"' for kind, version in today.items())
         yield Finding(
             "note",
             "contract",
-            f"it does not say which contract of '{kind}' it is written for, so v{today} is assumed; write"
-            f' [project.entry-points."{API_GROUP}"] {kind} = "v{today}", so that a later dovetail knows',
+            f"it does not say which contract of {listing(map(repr, unsaid))} it is written for, so"
+            f" {listing(sorted(set(today.values())))} is assumed; write {written} below"
+            f' [project.entry-points."{API_GROUP}"], so that a later dovetail knows, and install it again',
         )
     for kind in sorted(declared.keys() - registry.kinds.keys()):
         yield Finding(
