@@ -1,5 +1,7 @@
 """Tables are folded where they are wider than the terminal."""
 
+import sys
+
 import pytest
 
 from dovetail.cli import main
@@ -40,5 +42,6 @@ def test_in_a_narrow_terminal_no_character_is_lost():
 
 def test_explain_fits_into_the_terminal(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["explain", "ppo"]) == 0
     assert max(map(len, capsys.readouterr().out.splitlines())) <= 80

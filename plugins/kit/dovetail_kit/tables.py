@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,7 +13,7 @@ ENDLESS: Final = 10_000
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
     """Print rows, the first of which has the titles; only a terminal has a width to fold to."""
-    print(*folded(rows, shutil.get_terminal_size((0, 0)).columns), sep="\n")
+    print(*folded(rows, shutil.get_terminal_size().columns if sys.stdout.isatty() else 0), sep="\n")
 
 
 def folded(rows: Sequence[Sequence[str]], width: int) -> list[str]:
