@@ -30,7 +30,7 @@ def test_it_conforms(page, module, kind, name, tmp_path, monkeypatch):
     file.write_text(code)
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))  # some checks ask another process
+    monkeypatch.syspath_prepend(tmp_path)  # as some checks ask another process, which has the same path
     dovetail.register(kind, name, getattr(imported(file), name))
     subject = Subject(current().get(kind, name))
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):  # as third parties have it
