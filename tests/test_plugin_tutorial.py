@@ -67,7 +67,7 @@ def test_the_tutorial_runs_word_for_word(environment):
             assert done.returncode in expected, f"{line}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
             said[" ".join(words[:3])] = done.stdout
     assert "conforms to dovetail" in said["pytest --dovetail-dist=acme-rl"]
-    assert "acme-rl: 4 notes" in said["dovetail plugin doctor"]
+    assert "acme-rl: 3 notes" in said["dovetail plugin doctor"]
     assert re.search(r"acme-rl 0.1.0: 3 components; .*checks passed", said["dovetail plugins"])
     assert "train.advantage = acme-rl/uncertain" in said["dovetail explain quickstart"]
     assert said["dovetail steps runs/first"] == "runs/first 2\n"
