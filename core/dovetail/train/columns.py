@@ -46,7 +46,9 @@ def _check_known(slot: str, readers: Sequence[Choice], config: Config, tasks: di
     key = f"{choice.component.qualified_name} {sorted(choice.params.items())}"
     try:
         with nothing_looked_up():
-            task = tasks.setdefault(key, choice.bind())
+            if key not in tasks:
+                tasks[key] = choice.bind()
+            task = tasks[key]
             columns = task.columns
     except Exception:  # a task of anybody, which says what is wrong when it is trained on
         return

@@ -104,7 +104,7 @@ def weights_are_one_on_average(subject: Subject) -> None:
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
-    mask, total, draws = fields["mask"], 0.0, 400
+    mask, draws = fields["mask"], 400
     values = [case.run(_drawn(fields, draw)).value for draw in range(draws)]
     if all(np.isin(value[mask], (0, 1)).all() for value in values):
         raise Inapplicable("its weights are 0 and 1")

@@ -13,7 +13,7 @@ from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.workers import LATE
 
 VALUES: Final = (20, 3, 1_000, 55_555, 7, 101)
-"""In the order of their sizes, the places of the second are not those of the first turned round."""
+"""Sorting them is not its own inverse, so that a pool which sorts calls and forgets the inverse is seen."""
 LIMIT: Final = 1.0
 """In seconds; what takes four times as long is late on any machine."""
 

@@ -26,7 +26,7 @@ from dovetail_kit.conformance.suites.texts import (
 
 UNSURE: Final = "I do not know."
 SLOW: Final = 0.02
-"""In seconds."""
+"""Seconds for a completion; what takes longer is not asked about so many."""
 MANY: Final = 1_100
 """More completions than a step often has, and no multiple of a power of two."""
 
