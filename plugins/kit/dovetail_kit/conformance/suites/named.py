@@ -1,4 +1,4 @@
-"""Claims about numbers whose names say what they do: a bonus for entropy, a floor of it, and where a value begins and ends."""
+"""Claims about numbers whose names say what they do: bonuses and floors of entropy, first and last values."""
 
 from __future__ import annotations
 
