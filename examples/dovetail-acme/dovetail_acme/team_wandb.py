@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -15,8 +16,9 @@ from dovetail.errors import ConfigError
 class Wandb:
     """Writes a run's metrics for Weights & Biases, by default to files alone: `wandb sync RUN/wandb/offline-run-*`.
 
-    The run's id is made from its folder, so that a resumed run goes on in the same one. Metrics of the warm start have
-    steps of their own, and are drawn over `sft/step`.
+    The run's id is made from its folder, so that a resumed run goes on in the same one. What it does again after a
+    crash is not logged again: W&B takes no record back. Metrics of the warm start have steps of their own, and are
+    drawn over `sft/step`.
 
     Args:
         project: as Weights & Biases groups runs.
@@ -47,19 +49,34 @@ class Wandb:
         )
         run.define_metric("sft/*", step_metric="sft/step")
         run.define_metric("*", step_metric="step")
-        return OpenWandb(run)
+        sent = folder / "team_wandb.json"
+        return OpenWandb(run, sent, json.loads(sent.read_text()) if sent.exists() else {})
 
 
 @attrs.frozen
 class OpenWandb:
-    """An open sink."""
+    """An open sink.
+
+    Attributes:
+        run: of Weights & Biases.
+        sent: the file that keeps `last` when the process is killed.
+        last: `step` or `sft/step` -> the last one that was logged.
+    """
 
     run: Any
+    sent: Path
+    last: dict[str, int]
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Take one record."""
         phase = "sft/step" if any(name.startswith("sft/") for name in metrics) else "step"
+        if step <= self.last.get(phase, -1):
+            return
         self.run.log({phase: step, **metrics})
+        self.last[phase] = step
+        aside = self.sent.with_suffix(".tmp")
+        aside.write_text(json.dumps(self.last))
+        aside.replace(self.sent)  # a kill leaves the old note or the new one, never half of one
 
     def close(self) -> None:
         """Write what is left."""

@@ -1,4 +1,4 @@
-"""The description of a run for experiment trackers: its name, its sweep, and its settings."""
+"""What the sinks of experiment trackers share: the description of a run, and the steps that a tracker already has."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +14,8 @@ import attrs
 
 from dovetail.errors import ConfigError
 from dovetail.extras import needs
+from dovetail.protocols import Sink
+from dovetail.run.files import read_json, write_whole
 from dovetail_sink._figures import phase_of
 
 
@@ -79,3 +82,47 @@ def named(metrics: Mapping[str, float]) -> tuple[bool, dict[str, float]]:
     """
     is_sft = phase_of(metrics) == "sft"
     return is_sft, {f"sft/{name.removeprefix('sft/')}" if is_sft else name: each for name, each in metrics.items()}
+
+
+@attrs.define
+class Once:
+    """An open sink that hands each step to its tracker once.
+
+    The steps between the last checkpoint and a crash are done again, and no tracker lets a record be replaced: a curve
+    would go back in time. So the last step of each phase is kept in a file of the run's folder.
+
+    Attributes:
+        sink: what writes to the tracker.
+        path: the file.
+        key: the run's, as in `Tracked`; what was noted of another run in the same folder does not count.
+        last: phase -> the last step that the tracker has.
+    """
+
+    sink: Sink
+    path: Path
+    key: str
+    last: dict[str, int]
+
+    @classmethod
+    def over(cls, sink: Sink, name: str, folder: Path, key: str) -> Once:
+        """Wrap a tracker's sink; a note that is damaged is ignored, since a repeated step is better than a lost run."""
+        path = folder / f"{name}.sent.json"
+        last: dict[str, int] = {}
+        with suppress(OSError, ValueError):
+            found = read_json(path)
+            if isinstance(found, dict) and found.get("key") == key:
+                last = {phase: step for phase, step in found.items() if isinstance(step, int)}
+        return cls(sink, path, key, last)
+
+    def write(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Take one step's metrics, unless the tracker has them."""
+        phase = phase_of(metrics)
+        if step <= self.last.get(phase, -1):
+            return
+        self.sink.write(step, metrics)
+        self.last[phase] = step
+        write_whole(self.path, json.dumps({"key": self.key, **self.last}))
+
+    def close(self) -> None:
+        """Close the tracker's sink."""
+        self.sink.close()

@@ -18,7 +18,8 @@ STEPS = (
     (0, {"eval/accuracy": 0.25, "eval/pass@4": 0.5}),
     (1, {"reward/mean": 1.5, "kl/mean": float("nan"), "time/step": 3.0}),
 )
-MORE = ((2, {"reward/mean": 2.5}),)
+AGAIN = ((1, {"reward/mean": 1.5}), (2, {"reward/mean": 2.5}))
+"""After a crash in step 2 without a checkpoint since step 0."""
 
 
 def trial(sweep: Path, name: str) -> Path:
@@ -44,7 +45,7 @@ def test_mlflow_has_the_runs_of_a_sweep_below_one(tmp_path):
     for name in ("a-s0", "a-s1"):
         folder = trial(tmp_path / "lr", name)
         write(sink, folder, STEPS)
-        write(sink, folder, MORE, start=1)
+        write(sink, folder, AGAIN)
     client = mlflow.MlflowClient(sink.uri)
     runs = client.search_runs([client.get_experiment_by_name("dovetail").experiment_id])
     by_name = {run.info.run_name: run for run in runs}
@@ -85,7 +86,7 @@ def test_wandb_writes_what_can_be_synced_later(tmp_path):
     pytest.importorskip("wandb")
     folder = trial(tmp_path / "lr", "a-s0")
     write(WandB(), folder, STEPS)
-    write(WandB(), folder, MORE, start=1)
+    write(WandB(), folder, AGAIN)
     files = sorted(folder.glob("wandb/offline-run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime_ns)
     read = subprocess.run(
         [sys.executable, "-c", READ_WANDB, *map(str, files)], capture_output=True, text=True, check=False
@@ -96,6 +97,7 @@ def test_wandb_writes_what_can_be_synced_later(tmp_path):
     assert run.split()[1].startswith("a-s0-")
     assert run.split()[2:] == ["lr", '"0.001"'], "the group is the sweep"
     logged = [line for line in lines if line.startswith("log")]
+    assert len(logged) == 4
     assert "('sft/loss', '2')" in logged[0] or "('sft/loss', '2.0')" in logged[0]
     assert "('sft/step', '5')" in logged[0]
     assert "('step', '1')" in logged[2]
@@ -109,8 +111,8 @@ def test_trackio_keeps_a_run_on_this_machine(tmp_path, monkeypatch):
     folder = trial(tmp_path / "lr", "a-s0")
     code = (
         "import json, sys; from pathlib import Path; from dovetail_sink.sink.trackio import Trackio\n"
-        "from tests.sink.sink.test_trackers import MORE, STEPS, write\n"
-        "folder = Path(sys.argv[1]); write(Trackio(), folder, STEPS); write(Trackio(), folder, MORE, start=1)\n"
+        "from tests.sink.sink.test_trackers import AGAIN, STEPS, write\n"
+        "folder = Path(sys.argv[1]); write(Trackio(), folder, STEPS); write(Trackio(), folder, AGAIN)\n"
         "import trackio\n"
         "(run,) = trackio.Api().runs('dovetail')\n"
         "print(run.name, run.config['_Group'], run.config['train.lr'])\n"

@@ -12,7 +12,7 @@ import attrs
 
 import dovetail
 from dovetail.run.files import hold
-from dovetail_sink._tracked import Tracked, import_tracker, named
+from dovetail_sink._tracked import Once, Tracked, import_tracker, named
 
 LONGEST = 500
 """The greatest number of characters of a parameter's value that old servers accept."""
@@ -26,8 +26,8 @@ LOCK = "mlflow.lock"
 class MLflow:
     """Logs to a run of MLflow, with the config as parameters; the runs of a sweep are children of a run with its name.
 
-    A resumed run continues the same run of MLflow; steps that are repeated after a kill appear twice. Characters that
-    MLflow does not allow in names are replaced: `eval/pass@4` becomes `eval/pass_4`. Needs the extra `mlflow`.
+    A resumed run continues the same run of MLflow, and what it does again after a crash is not logged again. Characters
+    that MLflow does not allow in names are replaced: `eval/pass@4` becomes `eval/pass_4`. Needs the extra `mlflow`.
 
     Args:
         uri: a server, or a database such as `sqlite:///runs/mlflow.db`; None means `MLFLOW_TRACKING_URI` or, if that is
@@ -38,7 +38,7 @@ class MLflow:
     uri: str | None = None
     experiment: str = "dovetail"
 
-    def open(self, folder: Path, total_steps: int, start_step: int) -> MLflowRun:
+    def open(self, folder: Path, total_steps: int, start_step: int) -> Once:
         """Begin or continue the run.
 
         Raises:
@@ -62,7 +62,7 @@ class MLflow:
         ]
         for first in range(0, len(params), PARAMS_AT_A_TIME):
             client.log_batch(run, params=params[first : first + PARAMS_AT_A_TIME])
-        return MLflowRun(client, run, mlflow.entities.Metric)
+        return Once.over(MLflowRun(client, run, mlflow.entities.Metric), "mlflow", folder, about.key)
 
 
 def _one_at_a_time(folder: Path) -> Any:

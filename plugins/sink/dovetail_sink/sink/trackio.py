@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 import dovetail
-from dovetail_sink._tracked import Tracked, import_tracker, named
+from dovetail_sink._tracked import Once, Tracked, import_tracker, named
 
 
 @dovetail.declares(elsewhere=True)
@@ -20,8 +20,8 @@ class Trackio:
     """Logs to a run of Trackio, with the config; the runs of a sweep are a group. Needs the extra `trackio`.
 
     The data are stored on this machine in `TRACKIO_DIR` (by default in the cache of Hugging Face); `trackio show`
-    displays them. A resumed run continues the same run of Trackio; steps that are repeated after a kill appear twice.
-    The steps of the warm start are in `sft/step`.
+    displays them. A resumed run continues the same run of Trackio, and what it does again after a crash is not logged
+    again. The steps of the warm start are in `sft/step`.
 
     Args:
         project: the name of the Trackio project.
@@ -31,7 +31,7 @@ class Trackio:
     project: str = "dovetail"
     space: str | None = None
 
-    def open(self, folder: Path, total_steps: int, start_step: int) -> TrackioRun:
+    def open(self, folder: Path, total_steps: int, start_step: int) -> Once:
         """Begin or continue the run.
 
         Raises:
@@ -51,7 +51,7 @@ class Trackio:
                 auto_log_cpu=False,
                 auto_log_gpu=False,
             )
-        return TrackioRun(trackio, run)
+        return Once.over(TrackioRun(trackio, run), "trackio", folder, about.key)
 
 
 @attrs.frozen

@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 import attrs
 
-from dovetail_sink._tracked import Tracked, import_tracker, named
+from dovetail_sink._tracked import Once, Tracked, import_tracker, named
 
 
 @attrs.frozen(kw_only=True)
 class WandB:
     """Logs to a run of Weights & Biases, with the config; the runs of a sweep are a group. Needs the extra `wandb`.
 
-    Curves are drawn over `step`, those of the warm start over `sft/step`. A resumed run continues the same run; steps
-    that are repeated after a kill appear twice.
+    Curves are drawn over `step`, those of the warm start over `sft/step`. A resumed run continues the same run, and
+    what it does again after a crash is not logged again.
 
     Args:
         mode: `offline` writes `wandb/` in the run's folder, for `wandb sync RUN/wandb/offline-run-*`; `online` needs
@@ -29,7 +29,7 @@ class WandB:
     project: str = "dovetail"
     entity: str | None = None
 
-    def open(self, folder: Path, total_steps: int, start_step: int) -> WandBRun:
+    def open(self, folder: Path, total_steps: int, start_step: int) -> Once:
         """Begin or continue the run.
 
         Raises:
@@ -52,7 +52,7 @@ class WandB:
         )
         run.define_metric("*", step_metric="step")
         run.define_metric("sft/*", step_metric="sft/step")
-        return WandBRun(run)
+        return Once.over(WandBRun(run), "wandb", folder, about.key)
 
 
 @attrs.frozen
