@@ -138,6 +138,11 @@ class Algorithm:
         """The group filters; other components of their stage write fields."""
         return tuple(part for part in self.at("filtered") if not part.writes)
 
+    @property
+    def remembering(self) -> Part | None:
+        """The estimator that reads `state`, if one does."""
+        return next((part for part in self.at("advantages") if "state" in part.component.reads), None)
+
     @functools.cached_property
     def whole_groups(self) -> bool:
         """Whether some component needs the groups whole in every micro-batch."""

@@ -111,8 +111,7 @@ class Collector:
         scores, mask = view["scores"], view["mask"]
         view = view.take({"scores": jnp.sum(jnp.where(mask, view["token_rewards"], 0.0), axis=-1)})
         after, metrics = run_stage(self.algorithm.at("advantages"), view, hyper)
-        if "state" in self.algorithm.plan:
-            (reader,) = (part for part in self.algorithm.at("advantages") if "state" in part.component.reads)
+        if reader := self.algorithm.remembering:
             after = after.take({"state": reader.next_state(view, hyper)})
         if self.algorithm.has_critic and "returns" not in after:
             estimator = next(part for part in self.algorithm.at("advantages") if "returns" in part.writes)

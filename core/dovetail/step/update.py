@@ -56,7 +56,25 @@ class Update:
         moment: Moment,
         hyper: dict[str, Floats],
     ) -> tuple[Trained, Sums]:
-        """Return the updated model and metric sums.
+        """Return the updated model and metric sums; the other arguments are those of `gradients`."""
+        grads, metrics = self.gradients(trained.params, frozen, others, batch, moment, hyper)
+        optimiser = self.algorithm.optimisers["train" if self.model == POLICY else self.model]
+        params, state, measured = optimiser.apply(
+            trained.params, trained.optimiser, grads, moment.step, moment.total, hyper
+        )
+        name = "optimizer" if self.model == POLICY else self.model
+        return Trained(params, state), merge(metrics, once({f"{name}/{key}": each for key, each in measured.items()}))
+
+    def gradients(
+        self,
+        params: Any,
+        frozen: Any,
+        others: dict[str, Weights],
+        batch: dict[str, Array],
+        moment: Moment,
+        hyper: dict[str, Floats],
+    ) -> tuple[Any, Sums]:
+        """Return the gradients of a mini-batch, and metric sums.
 
         `frozen` has the model's parameters that are not trained; `others` has the weights of the roles that it is
         compared with in every update.
@@ -82,16 +100,11 @@ class Update:
 
         sizes = algorithm.sizes
         if sizes.by_length:
-            grads, loss, found = accumulate_by_length(loss_fn, read, trained.params, batch, Buckets.of(sizes, batch))
+            grads, loss, found = accumulate_by_length(loss_fn, read, params, batch, Buckets.of(sizes, batch))
         else:
-            grads, loss, found = accumulate(loss_fn, trained.params, batch, sizes.micro_batch_size)
-        optimiser = algorithm.optimisers["train" if self.model == POLICY else self.model]
-        params, state, measured = optimiser.apply(
-            trained.params, trained.optimiser, grads, moment.step, moment.total, hyper
-        )
-        names = ("policy_loss", "optimizer") if self.model == POLICY else (self.model, self.model)
-        report = {f"{names[0]}/loss": loss} | {f"{names[1]}/{name}": value for name, value in measured.items()}
-        return Trained(params, state), merge(metrics, merge(found, once(report)))
+            grads, loss, found = accumulate(loss_fn, params, batch, sizes.micro_batch_size)
+        name = "policy_loss" if self.model == POLICY else self.model
+        return grads, merge(metrics, merge(found, once({f"{name}/loss": loss})))
 
     def _before_split(
         self, batch: dict[str, Array], moment: Moment, constants: dict[str, Any], hyper: dict[str, Floats]

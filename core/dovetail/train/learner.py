@@ -18,11 +18,10 @@ from dovetail.host.replay import REPLAY, Replaying
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Weights
 from dovetail.step import keys
-from dovetail.step.algorithm import Algorithm
 from dovetail.step.collect import Collector
 from dovetail.step.mismatch import effective_sample_size
 from dovetail.step.moment import Moment
-from dovetail.step.parts import Part, Sums, merge, once, same_form
+from dovetail.step.parts import Sums, merge, once, same_form
 from dovetail.step.update import Trained, Update, mini_batches
 from dovetail.train import in_flight
 from dovetail.train.beside import Beside
@@ -68,7 +67,7 @@ class Learner:
     update_critic: Callable[..., Any] | None
 
     @classmethod
-    def open(cls, run: Run, start: Any) -> Learner:
+    def open(cls, run: Run, start: Any, extras: Extras) -> Learner:
         """Build the state, or restore it, and compile nothing yet."""
         setup, algorithm, config = run.setup, run.setup.algorithm, run.config
         # first, because they copy what they need of `start`, whose memory the first update takes over
@@ -79,11 +78,11 @@ class Learner:
         if algorithm.has_critic:
             graphdefs[CRITIC], critic, critic_frozen = _critic(setup, start)
         memory = {name: part.build().init(config.setting(name)) for name, part in algorithm.controllers.items()}
-        extras, replay = Extras.of(setup), Replaying.of(config)
+        replay = Replaying.of(config)
         if replay is not None:
             memory[REPLAY] = replay.init(extras.empty())
-        if "state" in algorithm.plan:
-            memory["estimator"] = _remembering(algorithm).build().init(setup.speakers.count)
+        if algorithm.remembering:
+            memory["estimator"] = algorithm.remembering.build().init(setup.speakers.count)
         first, cut = 0, in_flight.Cut(cursor=Cursor(memory=Prompts.of(setup).init()))
         # restoring needs the structure of what was saved, so all of it has been made above, and is replaced here
         if saved := run.resumes(RL):
@@ -183,7 +182,7 @@ class Learner:
             rows, found, weights = rows | scored, merge(found, reported), {}
         batch, measured, state = self.collect(weights, rows, moment, hyper, self.memory.get("estimator"))
         clock.mark_when_ready("scoring", batch)
-        if "state" in algorithm.plan:
+        if algorithm.remembering:
             self.memory["estimator"] = state
         # an update reuses the memory of the old parameters, so from here on there is no earlier state to save
         self.run.forget()
@@ -279,8 +278,3 @@ def _critic(setup: Setup, start: Any) -> tuple[Any, Trained, Any]:
     with setup.devices.of(CRITIC).use():
         trained = Trained(weights.trained, setup.algorithm.optimisers[CRITIC].init(weights.trained))
     return in_mode(graphdef, weights, setup.settled.mode), trained, weights.frozen
-
-
-def _remembering(algorithm: Algorithm) -> Part:
-    """Return the estimator that reads `state`."""
-    return next(part for part in algorithm.at("advantages") if "state" in part.component.reads)

@@ -12,8 +12,10 @@ from dovetail.interruptions import stop_if_asked, uninterrupted
 from dovetail.registry import plugin_manager
 from dovetail.registry.calls import ask_for
 from dovetail.train.channels import Opening
+from dovetail.train.drawn import Extras
 from dovetail.train.learner import Learner
 from dovetail.train.metrics import Clock, memory
+from dovetail.train.rehearsal import rehearse
 from dovetail.train.session import RL, Run, observe, open_run
 
 
@@ -35,9 +37,12 @@ def train(config: Config, folder: Path, *, only_sft: bool = False, opening: Open
     if only_sft and not config.sft.steps:
         raise ConfigError("sft.steps = 0: there is no supervised phase; set its number of steps")
     with open_run(config, folder, only_sft=only_sft, opening=opening) as run:
-        policy = warm_start(run)
-        if not only_sft:
-            reinforce(run, policy)
+        if only_sft:
+            warm_start(run)
+        else:
+            extras = Extras.of(run.setup)
+            rehearse(extras)
+            reinforce(run, warm_start(run), extras)
         return run.last
 
 
@@ -49,9 +54,9 @@ def warm_start(run: Run) -> Any:
     return trained_by(run)
 
 
-def reinforce(run: Run, start: Any) -> None:
+def reinforce(run: Run, start: Any, extras: Extras) -> None:
     """Train by reinforcement for `train.steps` steps. This is the trainer's program; the sampler's is in `drawing`."""
-    learner = Learner.open(run, start)
+    learner = Learner.open(run, start, extras)
     total = run.config.train.steps
     with contextlib.closing(learner.sampling):
         learner.take_evaluations(learner.first)

@@ -52,7 +52,7 @@ class Models:
             nnx.update(trunk, source if shared else jax.tree.map(lambda x: x.copy(), source))
         read_head = getattr(maker, "value_head", None)
         head = read_head() if read_head else None
-        return self._spread(_with_head(trunk, head), "critic")
+        return self._spread(with_head(trunk, head), "critic")
 
     def role(self, name: str) -> tuple[Any, Weights]:
         """Return the structure and weights of a model role that has a model of its own."""
@@ -158,7 +158,12 @@ class Models:
 
     def critic_shapes(self) -> tuple[Any, Weights]:
         """Return the critic's structure and the shapes of its weights."""
-        return split(nnx.eval_shape(_with_head, self._abstract("critic")))
+        return split(nnx.eval_shape(with_head, self._abstract("critic")))
+
+    def sizes(self, section: str) -> tuple[int, int]:
+        """Return the width and the vocabulary of a section's model."""
+        model: Any = self._abstract(section)
+        return model.width, model.vocab_size
 
     def _tell(self, role: str, shapes: Callable[[], tuple[Any, Weights]]) -> None:
         """Tell observers which model is being loaded."""
@@ -229,7 +234,8 @@ def _changed(model: Any, mode: str) -> Any:
     return model
 
 
-def _with_head(trunk: Any, head: ValueHead | None = None) -> ValueModel:
+def with_head(trunk: Any, head: ValueHead | None = None) -> ValueModel:
+    """Return a critic over a decoder."""
     return ValueModel(trunk, trunk.width, nnx.LoRAParam if _adapted(trunk) else nnx.Param, head)
 
 

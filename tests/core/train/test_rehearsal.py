@@ -1,0 +1,117 @@
+"""What a component gets wrong is found on shapes, before the warm start and before anything is sampled."""
+
+import re
+
+import attrs
+import jax.numpy as jnp
+import pytest
+from tests.core.train.tiny import TINY
+
+import dovetail
+from dovetail.config import load
+from dovetail.errors import PluginError
+from dovetail.train import loop
+from dovetail.train.rehearsal import Rehearsal
+
+
+def raising_loss(logps, advantages, mask):
+    """A loss that multiplies matrices."""
+    return -logps @ advantages
+
+
+def summed_loss(logps, advantages, mask):
+    """A loss that adds its tokens up."""
+    return -jnp.sum(jnp.where(mask, logps * advantages, 0.0), axis=1)
+
+
+def square_advantage(scores, group_ids):
+    """An estimator that compares all with all."""
+    return scores[:, None] - scores[None]
+
+
+def wide_quantity(logits):
+    """A field with an axis too many."""
+    return jnp.max(logits, axis=-1, keepdims=True)
+
+
+def reads_quantity(wide_quantity, mask):
+    """A term of the loss."""
+    return jnp.where(mask, wide_quantity, 0.0)
+
+
+def raising_value_loss(values, returns, mask):
+    """A value loss that misses an argument."""
+    return jnp.where(mask, (values - returns) ** 2)
+
+
+@attrs.frozen(kw_only=True)
+class Growing:
+    """An estimator whose state grows."""
+
+    def init(self, roles):
+        """Begin with nothing."""
+        return jnp.zeros(1)
+
+    def update(self, scores, state, mask):
+        """Add the scores."""
+        return jnp.concatenate([state, scores])
+
+    def __call__(self, scores, state, mask):
+        """Return the scores."""
+        return jnp.where(mask, scores[:, None], 0.0)
+
+
+CASES = {
+    "a loss that raises": (
+        ("policy_loss", "raising_loss", raising_loss, "train.policy_loss=raising_loss"),
+        r"policy_loss\.raising_loss of .* raised TypeError: dot_general .*",
+    ),
+    "a loss of another shape": (
+        ("policy_loss", "summed_loss", summed_loss, "train.policy_loss=summed_loss"),
+        r"policy_loss\.summed_loss of .* gives the loss the shape \(16,\); it has \(16, 6\) here, one number for each"
+        r" token",
+    ),
+    "an estimator of another shape": (
+        ("advantage", "square_advantage", square_advantage, "train.advantage=square_advantage"),
+        r"advantage\.square_advantage of .* gives 'advantages' the shape \(16, 16\); it has \(16, 6\) here, .*",
+    ),
+    "a state that grows": (
+        ("advantage", "growing", Growing, "train.advantage=growing"),
+        r"advantage\.growing of .* returned from `update` state float32 \(17,\), which was float32 \(1,\) before; .*",
+    ),
+    "a field of another shape": (
+        ("field", "wide_quantity", wide_quantity, "train.loss_terms=['reads_quantity']"),
+        r"field\.wide_quantity of .* returned \(96, 1\) for \(96,\) positions; .*",
+    ),
+    "a value loss that raises": (
+        ("value_loss", "raising_value_loss", raising_value_loss, "critic.value_loss=raising_value_loss"),
+        r"value_loss\.raising_value_loss of .* raised TypeError: where requires .*",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_mistake_is_found_before_the_warm_start(case, tmp_path):
+    (kind, name, target, setting), message = CASES[case]
+    dovetail.register("loss_term", "reads_quantity", reads_quantity)
+    dovetail.register(kind, name, target)
+    own = ("train.advantage=gae",) if kind == "value_loss" else ()
+    with pytest.raises(PluginError) as caught:
+        loop.train(load(None, [*TINY, *own, setting]), tmp_path / "run")
+    assert re.fullmatch(rf"{message} \[.*test_rehearsal\.py:\d+\]", str(caught.value))
+    assert not (tmp_path / "run" / "metrics.jsonl").exists() or not (tmp_path / "run" / "metrics.jsonl").read_text()
+
+
+def test_trials_that_differ_in_numbers_are_traced_once(tmp_path, monkeypatch):
+    trace, traced = Rehearsal.__call__, []
+
+    def counted(self, *arguments):
+        traced.append(self)
+        return trace(self, *arguments)
+
+    monkeypatch.setattr(Rehearsal, "__call__", counted)
+    for program in ("warm_start", "reinforce"):
+        monkeypatch.setattr(loop, program, lambda *run: None)
+    for number in (0.1, 0.2):
+        loop.train(load(None, [*TINY, f"policy_loss.grpo.epsilon_high={number}"]), tmp_path / str(number))
+    assert len(traced) == 1
