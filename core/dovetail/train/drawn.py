@@ -179,9 +179,9 @@ class Extras:
         )
         return moment.fields(algorithm.schedule, dict(algorithm.hyper)) | moment.rows(dict(batch))
 
-    def empty(self) -> dict[str, np.ndarray]:
-        """Return the fields of one group of empty completions, in the same form as `batch`."""
-        config, size = self.setup.config, self.setup.config.train.group_size
+    def empty(self, prompts: int = 1) -> dict[str, np.ndarray]:
+        """Return the fields of groups of empty completions, in the same form as `batch`."""
+        config, size = self.setup.config, prompts * self.setup.config.train.group_size
         shape = (size, config.sampling.max_tokens)
         drawn = Completions(
             tokens=np.zeros(shape, np.int32),
@@ -194,14 +194,14 @@ class Extras:
         )
         names = tuple(choice.component.name for choice in config.several("train.rewards"))
         # of an example only the columns are read, for their names and types; its completions are empty
-        example = (self.setup.train_examples[0],)
+        example = (self.setup.train_examples[0],) * prompts
         sampled = Sampled(
             completed=Completed(
                 examples=example,
                 asked=example,
                 completions=drawn,
-                prompt_tokens=np.zeros((1, config.train.max_prompt_tokens), np.int32),
-                prompt_mask=np.zeros((1, config.train.max_prompt_tokens), bool),
+                prompt_tokens=np.zeros((prompts, config.train.max_prompt_tokens), np.int32),
+                prompt_mask=np.zeros((prompts, config.train.max_prompt_tokens), bool),
                 episodes=empty_episodes(size, self.setup.loop.max_turns) if self.setup.loop else None,
             ),
             texts=("",) * size,
@@ -209,7 +209,7 @@ class Extras:
             kept=np.zeros(size, bool),
             process_rewards=np.zeros(shape, np.float32) if self.setup.process_scorer else None,
         )
-        greedy = attrs.evolve(sampled, scores=attrs.evolve(sampled.scores, total=np.zeros(1)))
+        greedy = attrs.evolve(sampled, scores=attrs.evolve(sampled.scores, total=np.zeros(prompts)))
         made = self.batch(sampled, greedy if "greedy_scores" in self._plan else None, 0)
         # made by the same functions as a real batch, so a replay's empty slots cannot differ from it in form
         return {name: np.asarray(array) for name, array in self.on_host(made, 0)[0].items()}

@@ -57,7 +57,7 @@ class StandIn(nnx.Module):
 
     def init_cache(self, batch: int, length: int) -> Any:
         """Return a cache that holds nothing."""
-        return jnp.zeros((batch, 0))
+        return jnp.zeros((batch, 1))
 
 
 @attrs.frozen(kw_only=True)
@@ -99,10 +99,7 @@ def rehearse(extras: Extras) -> None:
     """
     setup, algorithm = extras.setup, extras.setup.algorithm
     stand_ins = {role: _stand_in(setup.models, role) for role in (POLICY, *algorithm.plan.roles)}
-    count = setup.config.train.prompts * setup.config.train.group_size
-    batch = {
-        name: jax.ShapeDtypeStruct((count, *array.shape[1:]), array.dtype) for name, array in extras.empty().items()
-    }
+    batch: dict[str, Any] = extras.empty(setup.config.train.prompts)
     if "staleness" in algorithm.plan:
         batch["staleness"] = batch["versions"]
     coefficients = {name: jnp.float32(0) for name in algorithm.controllers}

@@ -31,6 +31,7 @@ WITH_CONTROLS = (
     "pulls",
     "ranges",
     "rates",
+    "slips",
     "spellings",
     "turned",
     "variants",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import attrs
 from annotated_types import Ge, Interval
 
+import dovetail
 from dovetail.data import View
 from dovetail.errors import ConfigError, listing
 from dovetail.ranges import in_range
@@ -49,6 +50,7 @@ def _template_of(must: str, *others: str) -> Any:
     return validate
 
 
+@dovetail.declares(repeats=True)
 @attrs.frozen(kw_only=True)
 class Arithmetic:
     """Generated questions such as `12 + 34`, with a split that is truly held out and demonstrations for a warm start.

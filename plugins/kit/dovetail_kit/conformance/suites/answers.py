@@ -28,7 +28,12 @@ from dovetail_kit.conformance.suites.texts import (
 NUMBERS = (1_373_531, 2_486_420, 3_597_539, 4_606_648)
 """No completion of any other check has these."""
 APART = ("1", "10", "100", "42", "1.5", "15", "7", "-7")
-FORMS = ("{}", "It is {}.", "<answer>{}</answer>", "#### {}", r"\boxed{{{}}}")
+WITHOUT_BUILTINS = (
+    "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == '_wrap_close'][0]"
+    ".__init__.__globals__['mkdir']('%s')"
+)
+"""An expression that makes a folder, also where `eval` is called without builtins."""
+FORMS = ("{}", "It is {}.", "The answer is {}.", "Answer: {}", "<answer>{}</answer>", "#### {}", r"\boxed{{{}}}")
 """Forms of an answer that are common."""
 
 
@@ -172,14 +177,22 @@ def one_answer_counts(subject: Subject) -> None:
 
 @check("reward", claim="abstains", when=is_pure, fix="Return None where the answer is None.")
 def no_answer_no_score(subject: Subject) -> None:
-    """Where an example has no answer (None), it abstains.
+    """Where an example has no answer (None), it abstains, there alone.
 
     A missing answer that counts as a wrong one teaches the policy that all its answers to that question are bad.
     """
-    records: list[dict[str, Any]] = [record | {"answer": None} for record in records_of(subject)]
+    given = records_of(subject)
+    records: list[dict[str, Any]] = [record | {"answer": None} for record in given]
     for record, found in zip(records, call_on(subject, records), strict=True):
         if found is not None:
             raise Failed(f"where the answer is None, {short(record['completions'])} gets {found!r}")
+    if "group_ids" in subject.component.reads:
+        return
+    expected, beside = call_on(subject, given), call_on(subject, [*given, *records])[: len(given)]
+    for record, ours, theirs in zip(given, beside, expected, strict=True):
+        if not equal_within(ours, theirs, ROUNDING):
+            told = f"{ours!r} instead of {theirs!r}"
+            raise Failed(f"beside others without an answer, {short(record['completions'])} gets {told}")
 
 
 @check("reward", claim="last_answer", when=is_alone, fix="Take the last match, not the first: re.findall(...)[-1].")
@@ -264,7 +277,8 @@ def runs_no_code(subject: Subject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         sentinel = Path(folder) / "sentinel"
         touch = f"__import__('pathlib').Path({str(sentinel)!r}).touch()"
-        code = [touch, f"<answer>{touch}</answer>", rf"\boxed{{{touch}}}", f"#### {touch}", f"```python\n{touch}\n```"]
+        forms = ("{}", "<answer>{}</answer>", r"\boxed{{{}}}", "#### {}", "```python\n{}\n```")
+        code = [form.format(each) for each in (WITHOUT_BUILTINS % str(sentinel), touch) for form in forms]
         environment = dict(os.environ)
         records = [like | {"completions": text} for text in (code[-1:] if starts_processes(subject) else code)]
         if subject.declared.get("examples") and isinstance(like.get("answer"), str):
@@ -281,6 +295,24 @@ def runs_no_code(subject: Subject) -> None:
             raise Failed("it runs the code of a completion: a file is there that only this would have made")
         if os.environ != environment:
             raise Failed("it changes the environment of the process")
+
+
+@check(
+    *REWARDS,
+    reads=["tokens"],
+    when=is_pure,
+    fix="Count tokens, len(tokens), and not the characters of the completion.",
+)
+def tokens_count(subject: Subject) -> None:
+    """If it reads the tokens, others make a difference for the same text: fewer, or many more.
+
+    A limit in tokens that is compared with the number of characters is met by a quarter of its length.
+    """
+    like = records_of(subject)[0]
+    counts = (0, 1, 2, 5, 20, 100, 300, 1000, 5000, 50_000)
+    found = call_on(subject, [like | {"tokens": list(range(3, 3 + count))} for count in counts])
+    if all(equal_within(each, found[0], 0.0) for each in found):
+        raise Failed(f"{short(like['completions'])} gets {found[0]!r} with {counts[0]} tokens and with {counts[-1]:,}")
 
 
 @check(

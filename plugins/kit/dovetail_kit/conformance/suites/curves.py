@@ -17,6 +17,7 @@ from dovetail_kit.conformance.suites.numbers import SCHEDULES, schedule_of
 TOTAL: Final = 1000
 END: Final = re.compile(r"^(end|final)(_(factor|value|ratio))?$")
 DECAY: Final = re.compile(r"^decay_(ratio|fraction|share)$")
+WARMUP: Final = re.compile(r"^warm_?up(_(ratio|fraction|share))?$")
 ENOUGH: Final = 1e-2
 PEAK: Final = "max_weight"
 
@@ -120,6 +121,24 @@ def a_higher_power_is_lower(subject: Subject) -> None:
         means = [_curve(subject, range(0, TOTAL + 1, 20), {"power": value}).mean() for value in (1.0, 3.0)]
         if means[1] > means[0] + ENOUGH:
             raise Failed(f"its mean is {means[0]:.6g} with 'power' = 1, and {means[1]:.6g} with 3")
+
+
+@check(
+    "lr_schedule",
+    reads=["total_steps"],
+    when=lambda component: bool(_named(WARMUP, component)),
+    fix="Multiply the share by the number of steps: warmup * total_steps.",
+)
+def warms_up(subject: Subject) -> None:
+    """The larger a share called `warmup` is, the lower the rate is in the first tenth of a run.
+
+    A share that is taken for a number of steps warms up for less than one, and the first updates are the longest.
+    """
+    for name in _named(WARMUP, subject.component):
+        if name in subject.floats and not allows(subject.component, name, 2.0):
+            short, long = (_curve(subject, range(0, TOTAL // 10, 10), {name: share}).mean() for share in (0.05, 0.5))
+            if long > 0.9 * short:
+                raise Failed(f"in the first tenth of a run it is {short:.6g} with '{name}' = 0.05, {long:.6g} with 0.5")
 
 
 @check("lr_schedule", fix="Count the warm-up once: (step - warmup) / (total_steps - warmup) is 1 at the last step.")

@@ -20,7 +20,7 @@ from dovetail_kit.conformance.suites.texts import is_pure
 
 EARLIER = 12
 JOURNAL = "metrics.jsonl"
-DISTINCT = 0.6
+DISTINCT = 0.95
 """The share of different examples among the first ones; small made-up tasks draw some twice."""
 
 

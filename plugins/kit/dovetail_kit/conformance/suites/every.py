@@ -38,6 +38,8 @@ FORMULAS = (
     "value_loss",
 )
 """Kinds whose components are formulas, which a docstring can write down."""
+UNDERSTOOD = ("mask", "state")
+"""Fields that are the same for all who read them, so that a docstring may leave them out."""
 FORMULA = r"[=←≤≥⇔~∝∑∏√·×÷∈→↦≈≡²]|\bis\b|\w\(|\S [-+*/^] \S"
 
 
@@ -124,19 +126,22 @@ def docstring(subject: Subject) -> None:
         raise Failed("it has no docstring, which is what `dovetail describe` prints")
     if not component.summary.rstrip().endswith((".", ":")):
         raise Failed(f"the first line of its docstring is not a sentence: {component.summary!r}")
-    text = "\n".join(line for line in component.doc.split("\n") if not line.lstrip().startswith((">>>", "...")))
+    called = vars(component.load()).get("__call__") if isinstance(component.load(), type) else None
+    lines = f"{component.doc}\n{inspect.getdoc(called) or ''}".split("\n")
+    text = "\n".join(line for line in lines if not line.lstrip().startswith((">>>", "...")))
     if component.kind in FORMULAS and not re.search(FORMULA, text):
         raise Failed("its docstring has no formula")
     reads = component.reads if component.kind in (*FORMULAS, "field", "process_reward", "reward") else ()
     own = [name for name in component.params if name not in component.common]  # the others are the kind's to explain
-    missing = [word for word in (*reads, *own) if not re.search(rf"\b{re.escape(word)}\b", text)]
+    wanted = [*(read for read in reads if read not in UNDERSTOOD), *own]
+    missing = [word for word in wanted if not re.search(rf"\b{re.escape(word)}\b", text)]
     if missing and not re.search(r"as (for|in) `\w+`", text):
         raise Failed(f"its docstring does not mention {listing(missing)}")
 
 
 @check(doctor="warning", fix="Correct the spelling, or take it out; docs/conformance.md lists the claims.")
 def declarations(subject: Subject) -> None:
-    """Every claim that it makes is known, and applies to its kind.
+    """Every claim that it makes is known, and applies to its kind and to what it reads.
 
     Nothing checks a claim under an unknown name.
     """
@@ -146,6 +151,11 @@ def declarations(subject: Subject) -> None:
     for name in subject.declared:
         if name not in known and opened_by == ENGINE:  # another plugin may have claims of its own
             raise Failed(f"'{name}' is not a claim of kind {kind}.{nearest(name, known)} Claims: {listing(known)}")
+    for name, claimed in subject.declared.items():
+        about = [each for each in checks(kind) if each.claim == name]
+        needed = {read for each in about for read in each.reads if read not in component.reads}
+        if claimed and about and not any({*each.reads} <= {*component.reads} for each in about):
+            raise Failed(f"'{name}' says something about {listing(sorted(needed))}, which it does not read")
     names = {each.name for each in checks(kind)}
     for name in subject.declared.get("expected_failures", {}):
         if name not in names:

@@ -13,7 +13,7 @@ from dovetail.errors import DovetailError, listing
 from dovetail.ranges import bounds, plain, union_of
 from dovetail.registry import Component
 from dovetail_kit.conformance import batch
-from dovetail_kit.conformance.case import ArrayCase, on_batch
+from dovetail_kit.conformance.case import LEARNT, ArrayCase, on_batch
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.compare import Result, finite, read_where
 from dovetail_kit.conformance.subject import Subject
@@ -31,8 +31,8 @@ FAR = 3.0
 
 @check(*ARRAYS, when=on_batch, name="every_number_counts", fix=FIX)
 def every_number_counts(subject: Subject) -> None:
-    """Another value of any hyperparameter that is a number changes a value or a gradient (without gradients, also a
-    metric) on some of the batches.
+    """Another value of any hyperparameter that is a number changes the gradient on some of the batches; for what trains
+    no model, and for a divergence, a value or a metric.
 
     A discount that is never applied, or an upper bound that is used in place of the lower one, would go unnoticed: a
     sweep over it would compare identical runs.
@@ -163,16 +163,18 @@ def _scaled(fields: batch.Fields, factor: float) -> batch.Fields:
 
 def _differs(case: ArrayCase, fields: batch.Fields, name: str, value: float) -> bool:
     floats = case.subject.floats
-    if _unequal(case.run(fields), case.run(fields, floats | {name: np.float32(value)})):
+    is_loss = case.component.kind in LEARNT and case.component.kind != "kl"
+    if _unequal(case.run(fields), case.run(fields, floats | {name: np.float32(value)}), is_loss=is_loss):
         return True
     return "state" in fields and _remembers_otherwise(case, fields, name, value)
 
 
-def _unequal(before: Result, after: Result) -> bool:
-    pairs = [*zip(before.values, after.values, strict=True)]
-    if not before.gradients:  # a bound that only a metric counts with leaves a loss without it
+def _unequal(before: Result, after: Result, *, is_loss: bool = False) -> bool:
+    pairs = [(before.gradients[key], after.gradients[key]) for key in before.gradients]
+    if not is_loss:  # of a loss only the gradient trains, and a bound that only a metric counts with leaves it without
+        pairs += zip(before.values, after.values, strict=True)
+    if not before.gradients:
         pairs += [(before.metrics[key], after.metrics[key]) for key in before.metrics]
-    pairs += [(before.gradients[key], after.gradients[key]) for key in before.gradients]
     return not all(_alike(ours, theirs) for ours, theirs in pairs)
 
 
@@ -191,6 +193,11 @@ def _remembers_otherwise(case: ArrayCase, fields: batch.Fields, name: str, value
         for changed in ({}, {name: np.float32(value)})
     ]
     leaves = [jax.tree.leaves(state) for state in states]
+    begun = [
+        jax.tree.leaves(case.subject.bind(**(case.subject.floats | changed)).init(batch.ROLES))
+        for changed in ({}, {name: np.float32(value)})
+    ]
+    leaves = [[*ours, *first] for ours, first in zip(leaves, begun, strict=True)]
     return not all(np.array_equal(ours, theirs) for ours, theirs in zip(*leaves, strict=True))
 
 

@@ -8,13 +8,17 @@ from typing import Final
 import jax
 import numpy as np
 
+from dovetail.errors import DovetailError
 from dovetail.registry import Component
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject, allows
+from dovetail_kit.conformance.suites.hyperparameters import numbers_of, others
 
 FILTERS: Final = ("completion_filter", "loss_mask")
+STRUCTURE: Final = frozenset({"mask", "lengths", "truncated", "observed", "turns", "turn_mask", "tool_calls", "tokens"})
+"""Fields of a completion's form alone."""
 UNEVEN: Final = 0.15
 """How far from 1 the mean weight may be: some 20,000 weights are averaged."""
 SHARE: Final = re.compile(r"^(fraction|(keep|kept)_(fraction|ratio|share))$")
@@ -90,6 +94,33 @@ def one_is_enough(subject: Subject) -> None:
     for name in _least(subject.component):
         if not case.eager(case.fields(), **{name: 1}).value.any():
             raise Failed(f"with '{name}' = 1 no token is kept")
+
+
+@check(
+    "loss_mask",
+    when=lambda component: {*component.reads} <= STRUCTURE,
+    fix="Count along a completion: jnp.sum(mask, axis=1, keepdims=True).",
+)
+def others_have_their_own_length(subject: Subject) -> None:
+    """If it reads nothing but where completions begin and end, each is judged by itself, whatever its numbers are.
+
+    Counted along the wrong axis, what is left out depends on how many completions a batch has.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    alone = batch.take_rows(fields, [0, 1])
+    changes = [
+        {},
+        *({name: x} for name, value in numbers_of(subject).items() for x in others(case.component, name, value)),
+    ]
+    for changed in changes:
+        try:
+            whole, few = (np.asarray(case.eager(each, **changed).value) for each in (fields, alone))
+        except (DovetailError, ValueError):
+            continue  # this number does not go with the others
+        if not np.allclose(few, whole[:2], equal_nan=True):
+            told = "".join(f"with '{name}' = {value:g}, " for name, value in changed.items())
+            raise Failed(f"{told}two completions get other weights alone than among {batch.ROWS}")
 
 
 @check(

@@ -31,6 +31,8 @@ START = 0.1
 FEW, LITTLE = 20, 0.02
 """Updates at the target, and the share by which they may move a coefficient."""
 DECAY = "decay"
+DELAY = re.compile(r"\b(every|interval|period|patience|window|delay|warmup)")
+"""Names of numbers by which a controller may act later than it observes."""
 HUGE = 1e6
 NEVER_NEGATIVE = re.compile(r"count|var|std|deviation|square|samples|visits")
 
@@ -177,6 +179,40 @@ def keeps_its_state(subject: Subject) -> None:
             raise Failed(f"after three steps '{jax.tree_util.keystr(path)}' in its state is {leaf}, as it was at first")
 
 
+@check(*CONTROLLERS, unless="constant", fix="Bound what a step may do to the coefficient from both sides.")
+def takes_large_steps(subject: Subject) -> None:
+    """A step of 4,096 completions leaves the coefficient finite and not negative, whatever it observed.
+
+    A change in proportion to the number of completions that is bounded on one side turns a penalty into a reward.
+    """
+    controller = subject.bind(**subject.floats)
+    for value in (0.0, 50.0):
+        found = float(controller.coef(controller.update(controller.init(START), jnp.float32(value), jnp.int32(4096))))
+        if not np.isfinite(found) or found < 0:
+            raise Failed(f"after a step of 4,096 completions with {value:g} nats the coefficient is {found:.6g}")
+
+
+@check(
+    *CONTROLLERS,
+    unless="constant",
+    when=lambda component: not DELAY.search(" ".join(component.params)),
+    fix="Compute the coefficient from the new mean, not from that of the state.",
+)
+def what_was_just_observed_counts(subject: Subject) -> None:
+    """What a step observed makes a difference to the coefficient of the next one.
+
+    One that is set from the state before acts a step late, and at first on what nobody has observed.
+    """
+    controller = subject.bind(**subject.floats)
+    state, coefficients = controller.init(START), []
+    for _ in range(3):
+        low, high = (controller.update(state, jnp.float32(value), jnp.int32(64)) for value in (0.01, 5.0))
+        coefficients.append((float(controller.coef(low)), float(controller.coef(high))))
+        state = controller.update(state, jnp.float32(0.3), jnp.int32(64))
+    if all(low == high for low, high in coefficients):
+        raise Failed(f"after 0.01 nats and after 5 the coefficient is {coefficients[-1][0]:.6g}")
+
+
 @check("kl_controller", fix="Bound the estimate from below before a logarithm or a root: jnp.maximum(kl, 1e-8).")
 def takes_negative_estimates(subject: Subject) -> None:
     """An estimate of zero or below leaves the coefficient finite and not negative.
@@ -218,7 +254,7 @@ def _decays(component: Component) -> bool:
 
 @check("advantage", when=_decays, fix="Keep `decay` of the state, and take 1 - decay of what is new.")
 def a_larger_decay_remembers_longer(subject: Subject) -> None:
-    """The larger a number called `decay` is, the less a batch moves the state.
+    """The larger a number called `decay` is, the less what is learnt of one batch moves the advantages.
 
     With the two shares exchanged, a baseline over a hundred steps is that of the step before.
     """
@@ -231,10 +267,13 @@ def a_larger_decay_remembers_longer(subject: Subject) -> None:
         states = [first_state(subject)]
         for each in (*[fields] * 20, other):
             states.append(next_state(subject, states[-1], each, **{DECAY: np.float32(decay)}))
-        pairs = zip(*(jax.tree.leaves(state) for state in states[-2:]), strict=True)
-        moved[decay] = float(sum(np.abs(np.asarray(a, float) - np.asarray(b, float)).sum() for a, b in pairs))
-    if moved[0.95] > moved[0.2]:
+        before, after = (
+            case.run(fields | {"state": jax.tree.map(np.asarray, state)}, subject.floats | {DECAY: np.float32(decay)})
+            for state in states[-2:]
+        )
+        moved[decay] = float(np.abs(np.where(fields["mask"], after.value - before.value, 0)).sum())
+    if moved[0.95] > moved[0.2] + 1e-6:
         raise Failed(
-            f"after many equal batches another one moves the state by {moved[0.2]:.6g} with '{DECAY}' = 0.2, and by"
-            f" {moved[0.95]:.6g} with 0.95"
+            f"after many equal batches another one moves the advantages by {moved[0.2]:.6g} with '{DECAY}' = 0.2, and"
+            f" by {moved[0.95]:.6g} with 0.95"
         )

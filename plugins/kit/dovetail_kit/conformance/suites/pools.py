@@ -7,7 +7,8 @@ from contextlib import closing
 from typing import Any, Final
 
 from dovetail.errors import DovetailError
-from dovetail.registry import Component
+from dovetail.registry import Component, current
+from dovetail.step.parts import split_metrics
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.workers import LATE
@@ -55,6 +56,28 @@ def results_of_their_calls(subject: Subject) -> None:
     found = _mapped(subject, [(0.05 * (value % 3), value) for value in VALUES], 60.0)
     if found != list(VALUES):
         raise Failed(f"calls that return {list(VALUES)} have the results {found}")
+
+
+@check("pool", slow=True, when=_is_here, fix="Return the scores in the order of the completions.")
+def scores_of_their_completions(subject: Subject) -> None:
+    """A reward that runs in it gives each completion its own score, however long the completions are.
+
+    In another order each completion has the reward of another one, and nothing else is wrong.
+    """
+    reward = current().get("reward", "exact_match")
+    texts = ["42", "the answer is 7", "", "<answer>42</answer>", "42 " * 40, "4", "42"]
+    columns = {"completions": texts, "answer": ["42"] * len(texts)}
+    given = [columns[name] for name in reward.reads]
+    pool: Any = subject.bind(**({"workers": 2} if "workers" in subject.component.params else {}))
+    try:
+        made = reward.bind()
+        expected, found = (list(split_metrics(each(*given))[0]) for each in (made, pool.around(reward, made)))
+    except (DovetailError, ImportError) as error:
+        raise Inapplicable(f"it cannot be opened here: {error}") from error
+    except NotImplementedError:
+        raise Inapplicable("it is not written yet") from None
+    if found != expected:
+        raise Failed(f"completions whose scores are {expected} get {found}")
 
 
 @check("pool", slow=True, when=_is_here, fix="Pass the time limit on as it is.")

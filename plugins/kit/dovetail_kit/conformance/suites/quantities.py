@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dovetail_kit.conformance import batch
-from dovetail_kit.conformance.case import is_quantity
+from dovetail_kit.conformance.case import ArrayCase, is_quantity, on_batch
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import finite, same
 from dovetail_kit.conformance.subject import Subject
@@ -153,3 +153,17 @@ def impossible_tokens_say_nothing(subject: Subject) -> None:
         for name, value in zip(subject.component.reads, _arguments(subject), strict=True)
     ]
     same(subject.bind()(*wider), before, "with three impossible tokens: the value")
+
+
+@check("field", when=on_batch, reads=["mask"], fix="Combine what is selected with the mask, last.")
+def selects_policy_tokens(subject: Subject) -> None:
+    """A selection, of true and false, is false outside the mask.
+
+    Padding that counts as a log-probability of zero is the likeliest of all tokens: it alone would be selected.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    value = case.run(fields).value
+    if value.dtype == bool and value.shape == fields["mask"].shape and (value & ~fields["mask"]).any():
+        count, right = (value & ~fields["mask"]).sum(), (value & fields["mask"]).sum()
+        raise Failed(f"it selects {count} tokens outside the mask, and {right} inside")

@@ -65,9 +65,9 @@ def nan_of_the_model_is_seen(subject: Subject) -> None:
         broken = fields[name].copy()
         broken[row, token] = np.nan
         result = case.run(fields | {name: broken})
-        seen |= bool(np.isnan(result.value[row]).any() or np.isnan(result.gradients[name][row]).any())
+        seen |= bool(np.isnan(result.value[row]).any())
     if case.variables and not seen:
-        raise Failed(f"{' and '.join(case.variables)} at [{row}, {token}] are NaN, but value and gradient are finite")
+        raise Failed(f"{' and '.join(case.variables)} at [{row}, {token}] are NaN, but the loss is finite")
 
 
 @check("kl", fix="Look for jax.lax.stop_gradient around the log-probabilities that are being trained.")

@@ -35,12 +35,33 @@ def each_group_by_itself(subject: Subject) -> None:
     of ones look mixed.
     """
     case = ArrayCase.of(subject)
+    _as_alone(case, case.fields(), case.fields().get("group_ids", np.array(batch.GROUP_IDS)))
     for empty in (0, 1, 2):
         fields = case.fields()
         ids = fields.get("group_ids", np.array(batch.GROUP_IDS))
         mask = fields["mask"].copy()
         mask[np.flatnonzero((ids == ALONE) & mask.any(axis=1))[:empty]] = False
         _apart_from_the_others(case, batch.with_mask(fields, mask), ids)
+
+
+def _as_alone(case: ArrayCase, fields: batch.Fields, ids: Any) -> None:
+    """Complain if a group is kept or left out because of how far apart the scores of other groups are."""
+    rows = np.flatnonzero(ids == ALONE)
+    own = np.linspace(0.2, 0.6, len(rows))
+    alone = case.eager(batch.take_rows(batch.with_scores(fields, _among(ids, rows, own, 0.0)), rows)).value
+    for width in (0.0, 0.1, 30.0):
+        beside = case.run(batch.with_scores(fields, _among(ids, rows, own, width))).value[rows]
+        if not np.array_equal(alone, beside):
+            raise Failed(
+                f"a group with the scores {own.round(2).tolist()} is {'kept' if alone.any() else 'left out'} by itself,"
+                f" and {'kept' if beside.any() else 'left out'} beside groups whose scores are {width:g} apart"
+            )
+
+
+def _among(ids: Any, rows: Any, own: np.ndarray, width: float) -> np.ndarray:
+    scores = width * (np.arange(len(ids)) % 2).astype(np.float32)
+    scores[rows] = own
+    return scores
 
 
 def _apart_from_the_others(case: ArrayCase, fields: batch.Fields, ids: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import string
 import time
 from typing import Any, Final
@@ -24,6 +25,7 @@ from dovetail_kit.conformance.suites.texts import (
     starts_processes,
 )
 
+REASONING: Final = re.compile(r"(<(?:think|thinking|reasoning|scratchpad)>)(.*?)(</)", re.DOTALL)
 UNSURE: Final = "I do not know."
 SLOW: Final = 0.02
 """Seconds for a completion; what takes longer is not asked about so many."""
@@ -146,3 +148,20 @@ def the_prompt_is_no_answer(subject: Subject) -> None:
         )
         if low is not None and any(each is not None and np.sum(each) > np.sum(low) + ROUNDING for each in found):
             raise Failed(f"for the prompt {prompt!r} a wrong answer gets {low!r}, and none at all {found}")
+
+
+@check("reward", claim="examples", when=is_alone, fix="Let a dot match line breaks too: re.DOTALL.")
+def reasoning_has_lines(subject: Subject) -> None:
+    """Line breaks in what stands between <think> tags, or the like, change no score.
+
+    Reasoning has many lines. A pattern whose dot stops at the first of them gives it the score of what has no form.
+    """
+    records = [record for record in records_of(subject) if REASONING.search(str(record["completions"]))]
+    if not records:
+        raise Inapplicable("its examples have no reasoning in tags")
+    broken = [
+        record | {"completions": REASONING.sub(r"\1\n\2\nSo it is.\n\3", record["completions"])} for record in records
+    ]
+    for record, ours, theirs in zip(broken, call_on(subject, broken), call_on(subject, records), strict=True):
+        if not equal_within(ours, theirs, ROUNDING):
+            raise Failed(f"{short(record['completions'])} gets {ours!r}, and with its reasoning in one line {theirs!r}")

@@ -13,12 +13,15 @@ import optax
 
 from dovetail.errors import listing
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
-from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.subject import Subject, allows
 from dovetail_kit.conformance.suites.hyperparameters import FIX, own_numbers, tries
 from dovetail_kit.conformance.suites.numbers import quadratic_params, schedule_of
 
 HIGHEST = 50.0
 """A factor of the learning rate above which something multiplies without end."""
+RATE = 1e-3
+OF_THE_MEAN = ("b1", "beta1", "mean_decay")
+FLAT = {"w": jnp.zeros(3)}
 LONG = 300
 LEAST = 0.01
 """What must be left of a step after 300 steps along the same gradient: AdaGrad's is 6 % of the first."""
@@ -75,6 +78,53 @@ def proportional_to_the_rate(subject: Subject) -> None:
     ratio = float(twice[moved][0] / once[moved][0]) if moved.any() else 2.0
     if not 1.4 < ratio < 2.8:
         raise Failed(f"with twice the learning rate the first step is {ratio:.3g} times as large")
+
+
+@check(
+    "optimizer",
+    unless="undefined_at_rest",
+    fix="Divide both moments by 1 - decay**count, or begin them with the first gradient.",
+)
+def begins_with_ordinary_steps(subject: Subject) -> None:
+    """If the scale of the gradients makes no difference, the first step is no longer than 20 learning rates.
+
+    A second moment that begins at zero and is not corrected for that makes the first steps some thirty times too long.
+    """
+    with jax.numpy_dtype_promotion("standard"):
+        optimizer, params = subject.bind(**subject.floats)(jnp.float32(RATE)), quadratic_params()
+        lengths = []
+        for scale in (1.0, 100.0):
+            gradients = jax.tree.map(lambda x, scale=scale: jnp.float32(scale) * jnp.ones_like(x), params)
+            step, _ = optimizer.update(gradients, optimizer.init(params), params)
+            lengths.append(max(float(jnp.max(jnp.abs(leaf))) for leaf in jax.tree.leaves(step)))
+    if np.isclose(*lengths, rtol=1e-2) and lengths[0] > 20 * RATE:
+        raise Failed(f"at a learning rate of {RATE:g} the first step is {lengths[0]:.6g} long, whatever the gradient")
+
+
+@check(
+    "optimizer",
+    unless="undefined_at_rest",
+    when=lambda component: bool({*OF_THE_MEAN} & {*component.params}),
+    fix="Give each decay to its own moment: b1 to the mean of the gradients, b2 to that of their squares.",
+)
+def b1_is_of_the_mean(subject: Subject) -> None:
+    """With a number called `b1`, `beta1` or `mean_decay` at 0, a step goes against the gradient of the moment.
+
+    With the two decays in each other's place, momentum lasts a thousand steps, and a run turns round too late.
+    """
+    name = next(name for name in OF_THE_MEAN if name in subject.component.params)
+    if name not in subject.floats or not allows(subject.component, name, 0.0):
+        raise Inapplicable(f"'{name}' cannot be 0")
+    with jax.numpy_dtype_promotion("standard"):
+        optimizer, params = subject.bind(**(subject.floats | {name: np.float32(0)}))(jnp.float32(RATE)), FLAT
+        state = optimizer.init(params)
+        for _ in range(10):
+            _, state = optimizer.update({"w": jnp.ones(3)}, state, params)
+        step, _ = optimizer.update({"w": -jnp.ones(3)}, state, params)
+    if float(step["w"][0]) < 0:
+        raise Failed(
+            f"with '{name}' = 0, after ten gradients of 1 it steps by {float(step['w'][0]):.6g} against one of -1"
+        )
 
 
 @check("optimizer", unless="undefined_at_rest", fix="Subtract the decay; leave schedules to train.lr_schedule.")

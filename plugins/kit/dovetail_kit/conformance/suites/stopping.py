@@ -33,8 +33,9 @@ def judges(subject: Subject) -> None:
 
     A rule that judges a trial by its own curve declares absolute=True.
     """
-    others = [[(step, 0.1 * trial - 0.001 * step) for step in range(0, 20 * trial, 10)] for trial in (3, 5, 1, 4, 2)]
-    curve = [(step, -0.001 * (step * 7 % 60)) for step in range(0, 60, 10)]
+    jagged = [(step, 0.001 * (step * 3 % 70)) for step in range(0, 120, 10)]  # sorted by value, it looks otherwise
+    others = [[(step, 0.1 * trial - up) for step, up in jagged[: 2 * trial]] for trial in (3, 5, 1, 4, 2, 6)]
+    curve = [(step, -up) for step, up in jagged[:6]]
     before = repr((curve, others))
     answers = [_asked(subject, curve, others) for _ in range(2)]
     if not all(isinstance(answer, bool | np.bool_) for answer in answers) or answers[0] != answers[1]:
