@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from annotated_types import Ge, Interval
+from flax import nnx
 from tests.kit.conformance.mutants import caught_by, right
 from tests.kit.conformance.mutants_losses import clean, ratio_of
 from tests.kit.conformance.mutants_memory import _Controller
@@ -20,6 +21,8 @@ from tests.kit.conformance.mutants_memory import _Controller
 import dovetail
 from dovetail.arrays import Groups, log_ratio, masked, per_token
 from dovetail_executor.pool.processes import Processes
+from dovetail_model.adapter.lora import linears
+from dovetail_model.layers.low_rank import LowRank
 
 Share = Annotated[float, Interval(ge=0, lt=1)]
 THINK = re.compile(r"^<think>.*</think>\s*<answer>.*</answer>$")
@@ -241,6 +244,26 @@ class LongestFirst:
 
     def around(self, component: Any, built: Any) -> Any:
         return _Sorted(pooled=Processes(workers=self.workers).around(component, built))
+
+
+class _Unscaled(LowRank):
+    """Is merged without its scale."""
+
+    def product(self) -> Any:
+        return jnp.matmul(self.a[...], self.b[...])
+
+
+@caught_by("adapter", "merges_as_it_computes", slow=True)
+@attrs.frozen(kw_only=True)
+class MergesWithoutScale:
+    """A LoRA on every matrix."""
+
+    def apply(self, model: Any, *, rngs: nnx.Rngs) -> Any:
+        for linear in linears(model).values():
+            linear.change = nnx.data(
+                _Unscaled(linear.inputs, linear.outputs, 2, axes=linear.axes, scale=8.0, rngs=rngs)
+            )
+        return model
 
 
 @right("advantage")

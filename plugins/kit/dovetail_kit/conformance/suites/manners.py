@@ -81,9 +81,13 @@ def finds_its_tokens(subject: Subject) -> None:
     for text in (*pairs, LINES):
         fine, *coarse = (
             _credit(subject, dict(like) | {"completions": text}, ends)
-            for ends in (_ends_of(text, 1), _ends_of(text, COARSE), [len(text)])  # the last one was cut off
+            for ends in (
+                _ends_of(text, 1),
+                _ends_of(text, COARSE),
+                [len(text) // 2, len(text)],
+            )  # the last one was cut off
         )
-        for credit, tokens in zip(coarse, (f"a token has {COARSE} characters", "it is one token"), strict=True):
+        for credit, tokens in zip(coarse, (f"a token has {COARSE} characters", "it is two tokens"), strict=True):
             if fine and not credit:
                 raise Failed(f"{short(text)} gets credit if a token is one character, and none if {tokens}")
 

@@ -279,6 +279,25 @@ def a_larger_alpha_changes_more(subject: Subject) -> None:
         )
 
 
+@check("adapter", slow=True, fix="Multiply the product of the two factors by the same scale as their output.")
+def merges_as_it_computes(subject: Subject) -> None:
+    """A matrix with its change merged into it computes what the matrix and the change compute.
+
+    An exported model, and one that is handed to a sampler, is merged: it would be another than the trained one.
+    """
+    from dovetail_model.layers.linear import Linear
+
+    adapted = subject.bind().apply(tiny_model(VOCABULARY), rngs=nnx.Rngs(1))
+    graphdef, added, rest = nnx.split(adapted, nnx.LoRAParam, ...)
+    model = nnx.merge(graphdef, jax.tree.map(lambda leaf: leaf + jnp.asarray(0.1, leaf.dtype), added), rest)
+    changed = [each for _, each in nnx.iter_modules(model) if isinstance(each, Linear) and each.change is not None]
+    if not changed:
+        raise Inapplicable("it adds no change to a matrix of the kind that is merged")
+    for linear in changed:
+        found = linear(jnp.eye(linear.inputs)) - (0 if linear.bias is None else linear.bias[...])
+        same(linear.merged(), found, "the matrix with its change merged", within=WITHIN)
+
+
 @check("adapter", slow=True, fix="Initialise one of the two factors at random, and only the other one to zero.")
 def can_learn(subject: Subject) -> None:
     """Some of what it adds has a gradient that is not zero: with two factors of zero there is none.
