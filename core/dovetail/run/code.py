@@ -25,14 +25,12 @@ import attrs
 
 from dovetail.config import Config
 from dovetail.config.ids import what_is_computed_by
-from dovetail.errors import RunError
+from dovetail.errors import RunError, listing
 from dovetail.registry import Component
 from dovetail.run.files import read_record, write_whole
 
 CODE: Final = "code.json"
 DIGITS: Final = 16
-SHOWN: Final = 4
-"""The number of changed components that a message names."""
 _PARSING: Final = threading.Lock()
 """Python 3.11's parser fails with a SystemError if two threads, such as two runs of a population, use it at once."""
 
@@ -49,12 +47,10 @@ def claim_code(folder: Path, config: Config) -> None:
         write_whole(file, json.dumps(codes(config), indent=2) + "\n")
     elif found := changed_code(folder, config):
         # a hash covers whole files, so that of several components in a changed file any may be the changed one
-        shown = [f"{each.what}{each.place}" for each in found[:SHOWN]]
-        shown += [f"{len(found) - SHOWN} more"] if len(found) > SHOWN else []
         raise RunError(
-            f"the code of {' or '.join(shown)} has changed since the run in '{folder}' began (a component's code is its"
-            " whole file, and what this imports from its package): choose another --folder to begin anew, or remove"
-            f" '{file}' to go on with the code of now"
+            f"the code of {listing((f'{each.what}{each.place}' for each in found), 4)} has changed since the run in"
+            f" '{folder}' began (a component's code is its whole file, and what this imports from its package): choose"
+            f" another --folder to begin anew, or remove '{file}' to go on with the code of now"
         )
 
 
@@ -130,30 +126,24 @@ def code_of(component: Component) -> str:
 
     This includes imports inside functions, but not imports whose names are computed at run time.
     """
-    digest, files = hashlib.sha256(), _modules_of(component)
-    for name, file in sorted(files.items()):
-        digest.update(f"{name}\0".encode() + Path(file).read_bytes())
+    digest = hashlib.sha256()
+    for name, file in (files := files_of(component)).items():
+        digest.update(f"{name}\0".encode() + file.read_bytes())
     if not files:
         with contextlib.suppress(OSError, TypeError):  # in a notebook, only the source of the function is available
             digest.update(inspect.getsource(component.load()).encode())
     return digest.hexdigest()[:DIGITS]
 
 
-def files_of(component: Component) -> list[Path]:
-    """Return the files whose content is a component's code; none for one that is defined in a notebook."""
-    return [Path(file) for _, file in sorted(_modules_of(component).items())]
-
-
-def _modules_of(component: Component) -> dict[str, str]:
-    found, waiting = dict[str, str](), [component.origin.module]
+def files_of(component: Component) -> dict[str, Path]:
+    """Return the files whose content is a component's code, by module; none for one that is defined in a notebook."""
+    found, waiting = dict[str, Path](), [component.origin.module]
     while waiting:
         name = waiting.pop()
-        file = _file_of(name)
-        if name in found or file is None:
-            continue
-        found[name] = file
-        waiting += _imports(file, os.stat(file).st_mtime_ns, name)
-    return found
+        if name not in found and (file := _file_of(name)):
+            found[name] = Path(file)
+            waiting += _imports(file, os.stat(file).st_mtime_ns, name)
+    return dict(sorted(found.items()))
 
 
 def _short(content: bytes) -> str:

@@ -13,7 +13,6 @@ from dovetail.errors import ConfigError, PlanError, listing, nearest
 from dovetail.host.process_rewards import ENDS, ProcessScorer
 from dovetail.host.rewards import ALWAYS, OF_EPISODES, Scorer, check_columns
 from dovetail.host.speakers import Speakers
-from dovetail.plan import plan_step
 from dovetail.protocols import Example, Task, Tokenizer
 from dovetail.run.sources import nothing_looked_up
 from dovetail.step.algorithm import part
@@ -57,7 +56,7 @@ def _check_known(slot: str, readers: Sequence[Choice], config: Config, tasks: di
     check_columns([part(each.component.kind, each) for each in readers], columns, choice.component.name, always)
     if slot == "train.task":
         check_interaction(config, task)
-        if "role_ids" in (config.plan or plan_step(config)):
+        if config.plan and "role_ids" in config.plan:
             check_role_column(config, task)
 
 

@@ -128,7 +128,7 @@ class Recorded:
 
     def _written(self, prefix: str) -> frozenset[str] | None:
         """Return the names of metrics in the sources of components; None if some are computed."""
-        found = [_keys(str(file)) for component in self.own[prefix] for file in files_of(component)]
+        found = [_keys(str(file)) for component in self.own[prefix] for file in files_of(component).values()]
         return None if None in found else frozenset[str]().union(*(each for each in found if each))
 
 

@@ -86,7 +86,7 @@ def test_all_components_of_a_changed_file_are_named(package, tmp_path):
         claim_code(tmp_path, config)
     both = [f"loss_agg.hard of session 0 (acme_code.losses.soft) [{soft}:9]"]
     both += [f"policy_loss.soft of session 0 (acme_code.losses.soft) [{soft}:5]"]
-    assert f"the code of {' or '.join(both)} has changed" in str(refused.value)
+    assert f"the code of {', '.join(both)} has changed" in str(refused.value)
 
 
 def test_a_run_whose_reward_file_was_edited_is_refused(tmp_path, monkeypatch):
