@@ -38,10 +38,11 @@ WITH_TABLES = ("glossary.md", "step.md", "what_a_plugin_can_do.md")
 def pages() -> dict[str, str]:
     """Return the text of every page by its path under `docs`."""
     registry = current()
-    kinds = {kind.name: kind.summary for kind in registry.kinds.values()}
-    built_in = {kind: [c for c in registry.components(kind) if c.origin.distribution == "dovetail"] for kind in kinds}
+    built_in = {
+        kind: [c for c in registry.components(kind) if c.origin.distribution == "dovetail"] for kind in registry.kinds
+    }
     built_in = {kind: components for kind, components in built_in.items() if components}
-    found = {f"components/{kind}.md": page(kind, kinds[kind], components) for kind, components in built_in.items()}
+    found = {f"components/{kind}.md": page(registry.kinds[kind], components) for kind, components in built_in.items()}
     tables = {"fields": fields(), "stages": stages()}
     found |= {name: with_tables((DOCS / name).read_text(encoding="utf-8"), tables) for name in WITH_TABLES}
     found |= {"components/index.md": index(built_in), "settings.md": settings_page(registry)}

@@ -126,6 +126,14 @@ def test_an_unknown_name_lists_what_ships_with_the_nearest(install):
         load("mine.gin")
 
 
+def test_an_include_of_a_plugin_that_is_broken_says_that_it_is(install):
+    install("acme-rl", "acme_ships", "raise ValueError('a bug')\n")
+    Path("mine.gin").write_text("include 'acme-rl/base.gin'\n")
+    said = r"mine.gin:1: no such file: acme-rl/base.gin. Broken plugin acme-rl 1.0: .*ValueError: a bug"
+    with pytest.warns(DovetailWarning, match="broken plugin acme-rl"), pytest.raises(ConfigError, match=said):
+        load("mine.gin")
+
+
 def test_tab_offers_it(install):
     install("acme-rl", "acme_ships")
     assert configs("acme") == ["acme-rl/base", "acme-rl/math/large", "acme-rl/recipe"]

@@ -6,6 +6,7 @@ import pytest
 
 from dovetail.config import Config, difference, load
 from dovetail.kinds import STAGES
+from dovetail_kit.notices import overridden
 from dovetail_kit.rendered import by_stage, render_diff, render_show
 
 TextConfig = Callable[..., Config]
@@ -51,3 +52,20 @@ def test_a_stage_has_its_passes_and_calls(text_config: TextConfig):
     assert list(ran) == [stage.name for stage in STAGES]
     assert ran["corrections"] == ["train.correction = tis_token -> is_weights, mask"]
     assert any(said.startswith("policy at collection") for said in ran["passes"])
+
+
+@pytest.mark.parametrize(("advantage", "written"), [("grpo", "advantages"), ("gae", "advantages, returns")])
+def test_a_call_provides_what_something_reads(text_config: TextConfig, advantage: str, written: str):
+    plan = text_config(f"train.advantage = '{advantage}'\n").plan
+    assert plan is not None
+    ran = {stage.name: said for stage, said in by_stage(plan)}
+    assert ran["advantages"] == [f"train.advantage = {advantage} -> {written}"]
+
+
+def test_a_value_of_a_preset_that_a_config_overrides_is_noted(text_config: TextConfig):
+    config = text_config("sampling.preset = 'greedy'\nsampling.temperature = 1.0\n")
+    (said,) = overridden(config)
+    assert said == (
+        "sampling_preset.greedy.temperature = 0.0 has no effect: sampling.temperature = 1.0 (x.gin:2) stands"
+    )
+    assert overridden(text_config("sampling.preset = 'greedy'\n")) == []

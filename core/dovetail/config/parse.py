@@ -19,6 +19,7 @@ from gin import config_parser as gin
 from dovetail.config.grammar import PARSE_ERRORS, Parser, Word, parse_value, reason
 from dovetail.config.problems import Problems
 from dovetail.errors import ConfigError, closest
+from dovetail.registry import current
 from dovetail.registry.compatibility import ENGINE
 from dovetail.shipped import included, owner_of
 
@@ -102,7 +103,8 @@ class _Reader:
             text = _text_of(path)
         except FileNotFoundError:
             near = closest(path.stem, _neighbours(path))
-            self._lose(place, f"no such file: {path}." + (f" Did you mean '{near}.gin'?" if near else ""))
+            broken = next(filter(None, map(current().broken, path.parts[:-1])), "")  # whose configs are not known
+            self._lose(place, f"no such file: {path}." + (broken or (f" Did you mean '{near}.gin'?" if near else "")))
         except (OSError, ConfigError) as error:
             self._lose(place, f"{path} cannot be read: {error}")
         else:

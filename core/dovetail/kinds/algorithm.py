@@ -184,7 +184,11 @@ class StatefulAdvantage(Protocol):
     """
 
     def init(self, roles: int) -> Any:
-        """Return the initial state, a pytree of arrays; `roles` is the number of values that `role_ids` can take."""
+        """Return the initial state, a pytree of arrays.
+
+        `roles` is the number of values that `role_ids` can take: those of the dataset column `train.role_column`. With
+        a column that has another value for each prompt, such as an id, a state over roles is one over prompts.
+        """
         ...
 
     @property

@@ -22,7 +22,7 @@ from typing import Any
 
 import attrs
 
-from dovetail.errors import DovetailError, DovetailWarning, PluginError
+from dovetail.errors import DovetailError, DovetailWarning, PluginError, nearest
 from dovetail.kinds.kind import Around
 from dovetail.ranges import bounds, plain, union_of
 from dovetail.registry.declares import misspelt
@@ -164,9 +164,10 @@ class Component:
             with undisturbed() as did:
                 target = getattr(importlib.import_module(module), attribute)
         except Exception as error:
+            near = nearest(error.name or "", dir(error.obj)) if isinstance(error, AttributeError) else ""
             raise PluginError(
                 f"{self.label} of {self.origin.distribution} {self.origin.version} cannot be imported from"
-                f" '{path}': {type(error).__name__}: {error}{raised_at(error) or missing_in(path)}"
+                f" '{path}': {type(error).__name__}: {error}{near and '.'}{near}{raised_at(error) or missing_in(path)}"
             ) from error
         # the environment is not looked at: libraries such as torch set variables of their own
         if said := said_of(did):

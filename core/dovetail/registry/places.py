@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -105,9 +106,13 @@ def _file_of(module: str) -> str | None:
     return getattr(sys.modules.get(module), "__file__", None)
 
 
+_TRACED = "; it is traced: write jnp.where for `if`, jnp for numpy, and dovetail.STATIC for a number that it must know"
+
+
 def first_line(error: BaseException) -> str:
     """Return an error's type and the first line of its message: JAX's messages are long, and begin with the cause."""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    advice = _TRACED if re.match("Tracer.*Conversion|Concretization", type(error).__name__) else ""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}{advice}"
 
 
 def _in_one_package(file: str, other: str) -> bool:

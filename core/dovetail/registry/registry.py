@@ -308,7 +308,7 @@ class Registry:
         elsewhere = sorted(k for k, word in self._owners if word == last)
         hint = nearest(last, words) or (f" It is a {elsewhere[0]}." if elsewhere else "")
         owner = name.rpartition("/")[0]
-        broken = self._broken(owner)
+        broken = self.broken(owner)
         owners = {c.origin.distribution for c in self.components()}
         switched_off = [each for each in disabled() if not owner or _same(each, owner)]
         if switched_off:
@@ -320,9 +320,9 @@ class Registry:
     def _check_kind(self, kind: str) -> None:
         if kind not in self._kinds:
             hint = nearest(kind, self._kinds)
-            raise UnknownNameError(f"unknown kind '{kind}'.{hint} Known: {listing(self._kinds)}{self._broken()}")
+            raise UnknownNameError(f"unknown kind '{kind}'.{hint} Known: {listing(self._kinds)}{self.broken()}")
 
-    def _broken(self, owner: str = "") -> str:
+    def broken(self, owner: str = "") -> str:
         """List the plugins that could not be loaded, which may own a missing name; only that of `owner`, if given."""
         broken = [str(p) for p in self.problems if p.fatal and (not owner or _same(p.distribution, owner))]
         return "".join(f" {text[0].upper()}{text[1:]}." for text in broken)

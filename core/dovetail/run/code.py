@@ -25,7 +25,7 @@ import attrs
 
 from dovetail.config import Config
 from dovetail.config.ids import what_is_computed_by
-from dovetail.errors import RunError
+from dovetail.errors import RunError, listing
 from dovetail.registry import Component
 from dovetail.run.files import read_record, write_whole
 
@@ -39,15 +39,18 @@ def claim_code(folder: Path, config: Config) -> None:
     """Store hashes of the code of a config's components in a run's folder, or compare them with the stored ones.
 
     Raises:
-        RunError: if the code of a component has changed; the message names the component, its file, and the remedies.
+        RunError: if the code of a component has changed; the message names all that may have, their files, and the
+            remedies.
     """
     file = folder / CODE
     if not file.exists():
         write_whole(file, json.dumps(codes(config), indent=2) + "\n")
     elif found := changed_code(folder, config):
+        # a hash covers whole files, so that of several components in a changed file any may be the changed one
         raise RunError(
-            f"the code of {found[0].what} has changed since the run in '{folder}' began{found[0].place}:"
-            f" choose another --folder to begin anew, or remove '{file}' to go on with the code of now"
+            f"the code of {listing((f'{each.what}{each.place}' for each in found), 4)} has changed since the run in"
+            f" '{folder}' began (a component's code is its whole file, and what this imports from its package): choose"
+            f" another --folder to begin anew, or remove '{file}' to go on with the code of now"
         )
 
 
@@ -124,20 +127,23 @@ def code_of(component: Component) -> str:
     This includes imports inside functions, but not imports whose names are computed at run time.
     """
     digest = hashlib.sha256()
-    seen, waiting = set[str](), [component.origin.module]
-    while waiting:
-        name = waiting.pop()
-        file = _file_of(name)
-        if name in seen or file is None:
-            continue
-        seen.add(name)
-        waiting += _imports(file, os.stat(file).st_mtime_ns, name)
-    for name in sorted(seen):
-        digest.update(f"{name}\0".encode() + Path(str(_file_of(name))).read_bytes())
-    if not seen:
+    for name, file in (files := files_of(component)).items():
+        digest.update(f"{name}\0".encode() + file.read_bytes())
+    if not files:
         with contextlib.suppress(OSError, TypeError):  # in a notebook, only the source of the function is available
             digest.update(inspect.getsource(component.load()).encode())
     return digest.hexdigest()[:DIGITS]
+
+
+def files_of(component: Component) -> dict[str, Path]:
+    """Return the files whose content is a component's code, by module; none for one that is defined in a notebook."""
+    found, waiting = dict[str, Path](), [component.origin.module]
+    while waiting:
+        name = waiting.pop()
+        if name not in found and (file := _file_of(name)):
+            found[name] = Path(file)
+            waiting += _imports(file, os.stat(file).st_mtime_ns, name)
+    return dict(sorted(found.items()))
 
 
 def _short(content: bytes) -> str:

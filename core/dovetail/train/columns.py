@@ -56,6 +56,8 @@ def _check_known(slot: str, readers: Sequence[Choice], config: Config, tasks: di
     check_columns([part(each.component.kind, each) for each in readers], columns, choice.component.name, always)
     if slot == "train.task":
         check_interaction(config, task)
+        if config.plan and "role_ids" in config.plan:
+            check_role_column(config, task)
 
 
 def make_scorer(config: Config) -> Scorer:
@@ -98,12 +100,15 @@ def make_speakers(config: Config, task: Task, examples: Sequence[Example]) -> Sp
 
     A run's config is written out with every default, so where the name comes from must not matter.
     """
+    check_role_column(config, task)
     column = config.train.role_column
-    if column in task.columns:
-        return Speakers.of(examples, column)
-    if column == attrs.fields(Train).role_column.default:
-        return Speakers()
-    raise _no_column(config, task, "train.role_column")
+    return Speakers.of(examples, column) if column in task.columns else Speakers()
+
+
+def check_role_column(config: Config, task: Task) -> None:
+    """Refuse the name of a column of roles that the task does not have, except for the default."""
+    if config.train.role_column not in (*task.columns, attrs.fields(Train).role_column.default):
+        raise _no_column(config, task, "train.role_column")
 
 
 def check_interaction(config: Config, task: Task) -> None:

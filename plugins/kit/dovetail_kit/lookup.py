@@ -11,6 +11,7 @@ from dovetail.config.schema import schema
 from dovetail.config.types import describe as allowed
 from dovetail.errors import DovetailWarning, UnknownNameError, nearest
 from dovetail.registry import REQUIRED, Component, Registry
+from dovetail_kit.contract import contract
 from dovetail_kit.pages import meanings
 from dovetail_kit.settings import Setting, sections, settings
 
@@ -140,6 +141,7 @@ def _kind(registry: Registry, kind: str) -> str:
     slots = [slot.path for slot in schema(registry).slots_of(kind)]
     lines = [f"{kind}\n", f"{registry.kinds[kind].summary}"]
     lines += [f"chosen by {' or '.join(slots)}"] if slots else []
+    lines += ["", *asked] if (asked := contract(registry.kinds[kind])) else []
     return "\n".join([*lines, "", *(f"{each.name:34}  {each.summary}" for each in registry.components(kind))])
 
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dovetail.config.presets import KIND as PRESET
 from dovetail.errors import printable
 from dovetail.plan.roles import POLICY
 
@@ -28,10 +29,24 @@ def print_notices(config: Config) -> None:
     """Print the bindings without effect, and warnings about settings that are valid but probably unintended."""
     from dovetail.config import in_few_lines
 
-    for line in in_few_lines(config.unused):
+    for line in (*in_few_lines(config.unused), *overridden(config)):
         print(f"note: {printable(line)}")
     for warning in warnings(config):
         print(f"warning: {printable(warning)}")
+
+
+def overridden(config: Config) -> list[str]:
+    """Return one line for each value of a preset that the config itself sets to another."""
+    found = []
+    for path, choice in config.choices.items():
+        if path not in config.schema.slots or choice.component.kind != PRESET:
+            continue
+        for name, value in choice.params.items():
+            setting = f"{path.partition('.')[0]}.{name}"
+            if config.setting(setting) != value:
+                stands = f"{setting} = {config.setting(setting)!r} ({config.origins[setting]}) stands"
+                found.append(f"{choice.component.label}.{name} = {value!r} has no effect: {stands}")
+    return found
 
 
 def warnings(config: Config) -> list[str]:

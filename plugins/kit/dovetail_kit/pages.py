@@ -5,13 +5,16 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from dovetail.config.types import describe
 from dovetail.errors import UnknownNameError, listing, nearest
+from dovetail.kinds import FIELDS, Kind
 from dovetail.registry import REQUIRED, Component, Registry
 from dovetail.run.files import make_folder
+from dovetail_kit.contract import contract
 
 COMMON = {
     "coef": "what the result is multiplied by",
@@ -19,7 +22,7 @@ COMMON = {
     "scheduled": "whether `train.schedule` multiplies it, too",
 }
 """Descriptions of the hyperparameters that the engine adds to every component of a kind."""
-SECTIONS = ("Args", "Attributes", "Returns", "Raises", "Departures")
+SECTIONS = ("Args", "Reads", "Attributes", "Returns", "Raises", "Departures")
 
 
 def write_pages(distribution: str, registry: Registry, folder: Path) -> list[Path]:
@@ -39,24 +42,30 @@ def write_pages(distribution: str, registry: Registry, folder: Path) -> list[Pat
     for kind in sorted({component.kind for component in own}):
         file = folder / f"{kind}.md"
         members = [component for component in own if component.kind == kind]
-        file.write_text(page(kind, registry.kinds[kind].summary, members), encoding="utf-8")
+        file.write_text(page(registry.kinds[kind], members), encoding="utf-8")
         written.append(file)
     return written
 
 
-def page(kind: str, summary: str, components: list[Component]) -> str:
-    """Describe the components of one kind."""
-    lines = [f"# {kind}", "", f"{summary[0].upper()}{summary[1:]}.", ""]
+def page(kind: Kind, components: list[Component]) -> str:
+    """Describe what a kind asks of its components, if it has a protocol, and some components of it."""
+    lines = [f"# {kind.name}", "", f"{kind.summary[0].upper()}{kind.summary[1:]}.", ""]
+    if kind.protocol:
+        lines += ["What a component of this kind is:", "", "```text", *contract(kind), "```", ""]
     for component in components:
         body, example, sections = split(component.doc)
         lines += [f"## {component.name}", "", *markdown(body)]
-        sections.pop("Args", "")
+        for title in ("Args", "Reads"):
+            sections.pop(title, "")  # they are in the tables
         if arguments(sections.get("Attributes", "")).keys() <= component.params.keys():
             sections.pop("Attributes", "")  # they are in the table
         told = meanings(component)
-        if component.reads:
+        read = [(name, told.get(name) or meaning_of_field(name, kind)) for name in component.reads]
+        if any(meaning for _, meaning in read):
             lines += ["| reads | |", "|---|---|"]
-            lines += [f"| `{name}` | {cell(told.get(name, ''))} |" for name in component.reads] + [""]
+            lines += [f"| `{name}` | {cell(meaning)} |" for name, meaning in read] + [""]
+        elif read:
+            lines += [f"Reads {code(component.reads)}.", ""]
         if component.params:
             lines += ["| parameter | default | | |", "|---|---|---|---|"]
             lines += [parameter(component, name, told.get(name, "")) for name in component.params] + [""]
@@ -73,12 +82,24 @@ def meanings(component: Component) -> dict[str, str]:
     made = component.load()
     bases = inspect.getmro(made)[1:] if inspect.isclass(made) else ()
     docs = [inspect.cleandoc(vars(base).get("__doc__") or "") for base in reversed(bases)]
+    docs += [of_call(made)]
     common = {name: COMMON.get(name, "of every component of this kind") for name in component.common}
     found: dict[str, str] = {}
     for doc in (*docs, component.doc):
         sections = split(doc)[2]
-        found |= arguments(sections.get("Attributes", "")) | arguments(sections.get("Args", ""))
+        for title in ("Attributes", "Args", "Reads"):
+            found |= arguments(sections.get(title, ""))
     return found | common
+
+
+def of_call(made: Any) -> str:
+    """Return the docstring of a class's `__call__`, which may say what it reads; empty for a function."""
+    return inspect.cleandoc(vars(made)["__call__"].__doc__ or "") if "__call__" in vars(made) else ""
+
+
+def meaning_of_field(name: str, kind: Kind) -> str:
+    """Return what a field of the batch is, for a component that does not say it itself; empty if it is no field."""
+    return FIELDS[name].meaning if kind.reads == "fields" and name in FIELDS else ""
 
 
 def parameter(component: Component, name: str, meaning: str) -> str:
@@ -129,6 +150,6 @@ def cell(text: str) -> str:
     return prose(text).replace("|", "\\|")
 
 
-def code(words: tuple[str, ...]) -> str:
+def code(words: Iterable[str]) -> str:
     """Format words as code, separated by commas."""
     return ", ".join(f"`{word}`" for word in words)

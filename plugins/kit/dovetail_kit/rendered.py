@@ -38,9 +38,11 @@ def by_stage(plan: Plan) -> Iterable[tuple[Stage, list[str]]]:
     for stage in STAGES:
         live = {"passes": False, "loss_terms": True}.get(stage.name)
         passes = [str(each) for each in plan.passes if each.live == live]
-        yield stage, passes + [_said(call) for call in plan.calls if call.stage == stage]
+        yield stage, passes + [_said(call, plan) for call in plan.calls if call.stage == stage]
 
 
-def _said(call: Call) -> str:
-    becomes = "" if call.term else " -> " + ", ".join(call.kind.writes) if call.kind.writes else ""
-    return call.label + becomes
+def _said(call: Call, plan: Plan) -> str:
+    """Return a call and what it provides; of what it may leave out, only what something reads."""
+    first, more = call.kind.writes[:1], call.kind.writes[1:]
+    written = ", ".join([*first, *(field for field in more if field in plan)])
+    return call.label + (f" -> {written}" if written and not call.term else "")

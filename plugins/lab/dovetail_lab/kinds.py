@@ -97,7 +97,8 @@ class Sampler(Protocol):
         """Begin a study.
 
         Args:
-            space: key -> distribution.
+            space: key -> distribution. Its `at(share)` is the value with that share of it, 0 to 1, below; it also has
+                a `form` and `arguments`, as in `choice`, `("a", "b")`.
             draws: how many settings are asked for, or the size of a population. More draws begin with those of fewer.
             seed: `sweep.draw_seed`.
             total_steps: `train.steps` of a trial.

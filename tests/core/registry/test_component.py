@@ -204,6 +204,7 @@ def test_the_message_gives_file_and_line():
     [
         ("acme_absent.losses:x", "cannot be imported from 'acme_absent.losses:x': ModuleNotFoundError"),
         ("math:absent", "cannot be imported from 'math:absent': AttributeError"),
+        ("math:sqtr", "has no attribute 'sqtr'. Did you mean 'sqrt'?"),
         ("math:pi", "'math:pi' is neither a function nor a class"),
     ],
 )

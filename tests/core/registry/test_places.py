@@ -4,10 +4,12 @@ import importlib.util
 import json
 import sys
 
+import jax
+import numpy as np
 import pytest
 
 from dovetail.registry import Component, Origin
-from dovetail.registry.places import blamed, missing_in, raised_in
+from dovetail.registry.places import blamed, first_line, missing_in, raised_in
 
 LOSS = "from acme_places.below.helper import read\n\n\ndef loss(text):\n    return read(text)\n"
 HELPER = "import json\n\n\ndef read(text):\n    return json.loads(text)\n"
@@ -96,3 +98,13 @@ def test_where_a_module_lacks_what_is_registered(tmp_path):
     assert missing_in("lacking_places:absent") == f" [{file}:2]"
     assert missing_in("lacking_places:other") == f" [{file}:1]"
     assert missing_in("never_imported_places:x") == missing_in("sys:absent") == ""
+
+
+@pytest.mark.parametrize(
+    "looks", [lambda x: x if x > 0 else -x, float, np.asarray, range, lambda x: np.zeros(3)[x.astype(int)]]
+)
+def test_an_error_of_tracing_says_what_to_write_instead(looks):
+    with pytest.raises(TypeError, match="traced|concrete|Tracer") as raised:
+        jax.eval_shape(looks, jax.ShapeDtypeStruct((), "int32"))
+    assert "write jnp.where for `if`" in first_line(raised.value)
+    assert "jnp.where" not in first_line(ValueError("a bug"))

@@ -7,7 +7,7 @@ import pytest
 import dovetail
 from dovetail.cli import main
 from dovetail.config import load
-from dovetail.errors import DataError, PlanError
+from dovetail.errors import ConfigError, DataError, PlanError
 from dovetail.run.sources import nothing_looked_up, stands_for
 from dovetail.train.columns import check_known_columns
 
@@ -65,6 +65,25 @@ def test_a_task_is_opened_once_for_many_configs():
     for lr in ("1e-3", "1e-4"):
         check_known_columns(load(None, ["train.rewards=exact_match", f"train.lr={lr}"]), tasks)
     assert len(tasks) == 1
+
+
+def test_a_column_of_roles_that_the_task_lacks_is_refused_if_something_reads_it():
+    sets = ["train.rewards=exact_match", "train.role_column=answre"]
+    check_known_columns(load(None, sets))
+    with pytest.raises(ConfigError, match=r"train.role_column = 'answre' is not a column.*Did you mean 'answer'"):
+        check_known_columns(load(None, [*sets, "train.advantage=rae"]))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "setting"),
+    [
+        (("train.tools=('calculator',)",), "tools"),
+        (("train.interaction=guess_number", "train.task=guess_number", "train.rewards=()"), "interaction"),
+    ],
+)
+def test_explain_refuses_what_is_only_called_in_episodes(chosen, setting, capsys):
+    assert main(["explain", "quickstart", *(word for each in chosen for word in ("--set", each))]) == 1
+    assert f"train.{setting} is set, and train.agent_loop = 'single_turn' never calls it" in capsys.readouterr().err
 
 
 def test_explain_refuses_what_train_refuses(capsys):

@@ -17,6 +17,7 @@ from dovetail.errors import DataError, RunError
 from dovetail.run.summary import read_lines, series, summarise
 from dovetail.step import forward
 from dovetail.train.loop import train
+from dovetail_lab.metric import Recorded
 from dovetail_rollout.rollout.vanilla import VanillaEngine
 
 
@@ -116,6 +117,13 @@ def test_every_metric_is_in_the_docs(finished):
     roles = ("policy_loss/", "advantage/", "critic/", "reward/", "eval/reward/")
     missing = [n for n in sorted(names) if n not in documented and not n.startswith(roles)]
     assert missing == []
+
+
+def test_every_metric_is_known_before_the_run(finished):
+    """Otherwise a sweep would refuse to compare by it."""
+    recorded = Recorded.of(load(finished / "config.gin"))
+    names = {name for line in read_lines(finished / "metrics.jsonl", "rl") for name in line} - {"phase", "step"}
+    assert [name for name in sorted(names) if not recorded.has(name)] == []
 
 
 def test_the_written_config_reproduces_the_run(finished):

@@ -231,8 +231,8 @@ def test_mistakes_are_one_line_before_anything_runs(here, capsys, arguments, mes
 
 
 def test_a_metric_that_no_run_turns_out_to_have_ends_the_test_with_the_first_run(here, capsys):
-    message = error(capsys, *ARMS, *QUICK, "--metric", "policy_loss/clip_fractoin")
-    assert "has no metric 'policy_loss/clip_fractoin'. Did you mean 'policy_loss/clip_fraction'?" in message
+    message = error(capsys, *ARMS, *QUICK, "--metric", "policy_loss/clipping")
+    assert "has no metric 'policy_loss/clipping'. Did you mean 'policy_loss/clip_fraction'?" in message
     done = [Store.open(FOLDER).state(trial).status for trial in Store.open(FOLDER).trials].count("done")
     assert done == 1
 

@@ -23,7 +23,7 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture
 def swept(capsys) -> Store:
     """Return a finished sweep of two settings and two seeds."""
-    assert sweep("mine.gin", "--grid", "train.lr=0.1,0.11", "--seeds", "2", "--metric", "score") == 0
+    assert sweep("mine.gin", "--grid", "train.lr=0.1,0.11", "--seeds", "2", "--metric", "reward/mean") == 0
     capsys.readouterr()
     return Store.open(stub.Path("sweeps/mine"))
 
@@ -53,11 +53,11 @@ def test_settings_of_what_options_choose_have_an_effect(capsys):
 
 
 def test_a_run_prints_what_happens_and_the_best(capsys):
-    assert sweep("mine.gin", "--grid", "train.lr=0.1,0.11", "--metric", "score") == 0
+    assert sweep("mine.gin", "--grid", "train.lr=0.1,0.11", "--metric", "reward/mean") == 0
     out = capsys.readouterr().out
     assert "lr=0.1 seed=0: done" in out
     assert "2 done   sweeps/mine" in out
-    assert "best score: -0.5 (lr=0.1)" in out
+    assert "best reward/mean: -0.5 (lr=0.1)" in out
 
 
 def test_a_failed_trial_is_the_exit_status(capsys):
@@ -91,7 +91,7 @@ def test_status_has_a_line_for_each_trial(swept, capsys):
 def test_table_has_a_line_for_each_setting_the_best_first(swept, capsys):
     assert sweep("table", "sweeps/mine") == 0
     heading, first, second = capsys.readouterr().out.splitlines()
-    assert heading.split() == ["setting", "seeds", "score", "±", "best"]
+    assert heading.split() == ["setting", "seeds", "reward/mean", "±", "best"]
     assert first.split() == ["lr=0.1", "2/2", "-0.5", "0", "-0.1"]
     assert second.split()[0] == "lr=0.11"
     assert sweep("table", "sweeps/mine", "--goal", "min") == 0
@@ -127,7 +127,7 @@ def test_kill_without_a_trial_stops_the_sweep_and_with_one_that_trial(swept, cap
 
 @pytest.mark.slow
 def test_more_of_the_same_is_kept_apart_from_something_else(swept, capsys):
-    arguments = ["mine.gin", "--metric", "score", "--grid"]
+    arguments = ["mine.gin", "--metric", "reward/mean", "--grid"]
     assert sweep(*arguments, "train.lr=0.1,0.11,0.12", "--seeds", "2") == 1
     assert "has 4 trials, this command has 2 more" in capsys.readouterr().err
     assert sweep(*arguments, "train.lr=0.1,0.12", "--seeds", "2") == 1
@@ -146,6 +146,9 @@ def test_more_of_the_same_is_kept_apart_from_something_else(swept, capsys):
         (["--timeout", "1w"], "sweep.timeout '1w' is not a time; write 90s, 30m, 2h or 1d"),
         (["--executor", "locl"], "unknown executor 'locl'. Did you mean 'local'?"),
         (["--early-stopping", "medina"], "unknown early_stopping 'medina'. Did you mean 'median'?"),
+        (["--metric", "reward/meen"], "has a metric 'reward/meen'. Did you mean 'reward/mean'?"),
+        (["--metric", "reward/meen", "--dry-run"], "has a metric 'reward/meen'. Did you mean 'reward/mean'?"),
+        (["--metric", "eval/acuracy", "--sampler", "tpe", "--random", "2", "train.lr=uniform(0.1,0.2)"], "accuracy'?"),
         (["--jobs", "0"], "sweep.jobs: expected int >= 1, got 0"),
         (["--random", "3"], "--random 3: write a number of draws, then key=distribution"),
         (
@@ -159,13 +162,24 @@ def test_mistakes_are_one_line(arguments, said, capsys):
     err = capsys.readouterr().err
     assert said in err
     assert err.startswith("error: ")
+    assert not stub.Path("sweeps").exists()
+
+
+def test_a_metric_that_one_setting_has_and_another_has_not_can_be_compared(capsys):
+    arguments = ["mine.gin", "--grid", "train.kl_coef=0.0,0.1", "--dry-run", "--metric"]
+    assert sweep(*arguments, "kl/mean") == 0
+    assert sweep(*arguments, "kl/men") == 1
+    assert "Did you mean 'kl/mean'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["status", "sweeps/mien"], "is not a sweep folder (no sweep.json). Did you mean 'mine'?"),
-        (["table", "sweeps/mine", "--metric", "scroe"], "has a metric 'scroe'. Did you mean 'score'?"),
+        (
+            ["table", "sweeps/mine", "--metric", "reward/meen"],
+            "has a metric 'reward/meen'. Did you mean 'reward/mean'?",
+        ),
         (["kill", "sweeps/mine", "nobody"], "'nobody' names no trial"),
         (["export", "sweeps/mine", "--output", "no/such/folder"], "cannot be written: No such file"),
     ],

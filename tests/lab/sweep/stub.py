@@ -40,7 +40,8 @@ def train(config, folder: Path) -> None:
             print("about to hang", flush=True)
             time.sleep(600)
         with (folder / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps({"phase": "rl", "step": step, "pid": os.getpid(), "score": -kind * step}) + "\n")
+            figures = {"pid": os.getpid(), "score": -kind * step, "reward/mean": -kind * step}
+            file.write(json.dumps({"phase": "rl", "step": step, **figures}) + "\n")
         plugin_manager().hook.dovetail_step_end(phase="rl", step=step, metrics={})
         if step % config.run.checkpoint_every == 0:
             checkpoint = folder / "checkpoints" / "steps" / str(config.sft.steps + step)

@@ -31,7 +31,7 @@ def here(tmp_path_factory):
         patch.chdir(folder)
         patch.setattr(Local, "open", lambda self, sweep, jobs: stub.Stub().open(sweep, jobs))
         (folder / "mine.gin").write_text(
-            "train.steps = 5\nsft.steps = 3\nrun.checkpoint_every = 1\nsweep.metric = 'score'\n"
+            "train.steps = 5\nsft.steps = 3\nrun.checkpoint_every = 1\nsweep.metric = 'reward/mean'\n"
             "sampler.pbt.interval = 2\n"
         )
         yield folder

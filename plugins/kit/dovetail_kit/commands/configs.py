@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dovetail.cli.options import Commands, add_config
+from dovetail.errors import DovetailError
 from dovetail_kit.notices import print_notices
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def explain(options: argparse.Namespace) -> int:
     loaded = load(find(options.config), options.overrides)
     plan = loaded.plan or plan_step(loaded)
     check_known_columns(loaded)
+    _check_loop(loaded)
     print(f"config {config_id(loaded)}   run {run_id(loaded)}\n")
     if said := list(_of_sampling(loaded)):
         print(*said, sep="\n", end="\n\n")
@@ -87,6 +89,27 @@ def explain(options: argparse.Namespace) -> int:
         print_table([("model", "after a step", "begins as"), *models])
     print_notices(loaded)
     return 0
+
+
+def _check_loop(config: Config) -> None:
+    """Refuse tools and an interaction that the agent loop of a single turn never calls, as the start of a run does.
+
+    Raises:
+        DovetailError: as the loop says it.
+    """
+    from dovetail.run.sources import nothing_looked_up
+    from dovetail.train.texts import open_loop
+
+    if config.choice("train.agent_loop").component.declares.get("turns"):
+        return  # it takes a tokenizer, which there is none of without training
+    nothing: Any = None
+    try:
+        with nothing_looked_up():
+            open_loop(config, nothing)
+    except DovetailError:
+        raise
+    except Exception:  # a loop of anybody, which may look at the tokenizer
+        return
 
 
 def _of_sampling(config: Config) -> Iterator[str]:

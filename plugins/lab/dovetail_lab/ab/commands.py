@@ -17,10 +17,10 @@ from dovetail_lab.ab.design import Arm, Design, Window, parse_stop_rule
 from dovetail_lab.ab.integrity import tampered
 from dovetail_lab.ab.journal import FILE as JOURNAL
 from dovetail_lab.ab.journal import Journal
-from dovetail_lab.ab.metric import check_metric
 from dovetail_lab.ab.outcomes import Runs
 from dovetail_lab.ab.registration import FILE, Registration
 from dovetail_lab.ab.words import counted, plan
+from dovetail_lab.metric import check_metric
 from dovetail_lab.settings import AB
 from dovetail_lab.sweep import Planned, Store, Terms, parse_seeds, plan_trials
 from dovetail_lab.sweep.commands import notes_of_all, parse_time

@@ -15,6 +15,7 @@ import attrs
 from dovetail.config import Choice, in_few_lines, load_experiment
 from dovetail.errors import ConfigError, RunError, printable
 from dovetail.shipped import find
+from dovetail_lab.metric import check_metric_of_any
 from dovetail_lab.settings import Sweep
 from dovetail_lab.sweep.driver import drive
 from dovetail_lab.sweep.export import export as export_text
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     if options.dry_run:
         space = request.space()
-        planned = request.plan(space.points(), max_trials=settings.max_trials)
+        planned = _planned(request, space)
         print_plan(planned, request.folder, notes(space, planned))
         return 0
     store, statuses = perform(request)
@@ -98,10 +99,21 @@ def perform(request: Request) -> tuple[Store, Counter[Status]]:
 def _planned_sweep(request: Request) -> tuple[Store, Planned]:
     """Make, or open again, the folder of a sweep whose trials are all known in advance."""
     space = request.space()
-    planned = request.plan(space.points(), max_trials=request.settings.max_trials)
+    planned = _planned(request, space)
     for text in notes(space, planned):
         print(printable(text))
     return Store.create(request.folder, planned, request.about(space), extend=request.extend), planned
+
+
+def _planned(request: Request, space: Space) -> Planned:
+    """Read the config at every point of a space.
+
+    Raises:
+        ConfigError: with one line for each thing that is wrong, or if no trial can have the metric.
+    """
+    planned = request.plan(space.points(), max_trials=request.settings.max_trials)
+    check_metric_of_any(request.settings.metric, planned.configs.values())
+    return planned
 
 
 def _stopping(request: Request, steps: dict[str, int]) -> Stopping | None:

@@ -9,6 +9,7 @@ import attrs
 from dovetail.config.types import literal
 from dovetail.errors import ConfigError
 from dovetail_lab.kinds import Study
+from dovetail_lab.metric import check_metric_of_any
 from dovetail_lab.sweep.request import Request
 from dovetail_lab.sweep.same import refuse_other_space
 from dovetail_lab.sweep.search import Search, planned
@@ -31,6 +32,7 @@ class _Begun:
         space = request.space()
         _check(space, request.sampler_name, request.settings.max_trials)
         ends = request.plan(_ends(space))
+        check_metric_of_any(request.settings.metric, ends.configs.values())
         config = next(iter(ends.configs.values()))
         study = request.open(space, total_steps=config.train.steps)
         return cls(space, ends, study, space.seeds or (config.run.seed,))

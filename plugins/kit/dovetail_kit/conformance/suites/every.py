@@ -25,6 +25,7 @@ from dovetail.registry.compatibility import ENGINE
 from dovetail_kit.conformance.check import Failed, Inapplicable, check, checks
 from dovetail_kit.conformance.claims import CLAIMS
 from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.pages import of_call
 
 FORMULAS = (
     "advantage",
@@ -114,7 +115,8 @@ def picklable(subject: Subject) -> None:
 
 @check(
     doctor="warning",
-    fix="Write a sentence on what it does, its formula, and a line for each parameter; see docs/concepts.md.",
+    fix="Write a sentence on what it does, its formula, and a line for each parameter; a class has its hyperparameters"
+    " in `Attributes:`, and what it reads in `Reads:` or in the `Args:` of its `__call__`.",
 )
 def docstring(subject: Subject) -> None:
     """The docstring has a sentence, the formula if it is one, and every field and hyperparameter.
@@ -126,9 +128,8 @@ def docstring(subject: Subject) -> None:
         raise Failed("it has no docstring, which is what `dovetail describe` prints")
     if not component.summary.rstrip().endswith((".", ":")):
         raise Failed(f"the first line of its docstring is not a sentence: {component.summary!r}")
-    called = vars(component.load()).get("__call__") if isinstance(component.load(), type) else None
-    lines = f"{component.doc}\n{inspect.getdoc(called) or ''}".split("\n")
-    text = "\n".join(line for line in lines if not line.lstrip().startswith((">>>", "...")))
+    whole = f"{component.doc}\n{of_call(component.load())}"  # that of a class may say there what it reads
+    text = "\n".join(line for line in whole.split("\n") if not line.lstrip().startswith((">>>", "...")))
     if component.kind in FORMULAS and not re.search(FORMULA, text):
         raise Failed("its docstring has no formula")
     reads = component.reads if component.kind in (*FORMULAS, "field", "process_reward", "reward") else ()
