@@ -15,6 +15,7 @@ import pluggy
 if TYPE_CHECKING:
     from dovetail.registry.component import Component
 
+_TRACED = " It is traced, so there is no value yet: write jnp.where for `if`, and jnp for np"
 _MACHINERY = tuple(str(Path(module).parent) for module in (__file__, importlib.__file__, pluggy.__file__))
 """Folders whose stack frames are of no use to a plugin's author: they import plugins and call their hooks."""
 
@@ -106,8 +107,13 @@ def _file_of(module: str) -> str | None:
 
 
 def first_line(error: BaseException) -> str:
-    """Return an error's type and the first line of its message: JAX's messages are long, and begin with the cause."""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
+    """Return an error's type and the first line of its message: JAX's messages are long, and begin with the cause.
+
+    What the rest of JAX's message says of a traced value in ten lines is said in one sentence.
+    """
+    name = type(error).__name__
+    hint = _TRACED if name.startswith(("Tracer", "Concretization")) else ""
+    return f"{name}: {str(error).strip().partition(chr(10))[0]}{hint}"
 
 
 def _in_one_package(file: str, other: str) -> bool:
