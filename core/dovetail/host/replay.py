@@ -8,8 +8,8 @@ import attrs
 import numpy as np
 
 from dovetail.config import Config
-from dovetail.errors import PluginError
 from dovetail.protocols import Replay
+from dovetail.registry import Component
 from dovetail.step import keys
 
 REPLAY: Final = "replay"
@@ -22,7 +22,7 @@ class Replaying:
     """Appends the groups that the chosen replay returns to the fresh groups of a batch."""
 
     replay: Replay
-    owner: str
+    component: Component
     group_size: int
     seed: int
 
@@ -32,8 +32,8 @@ class Replaying:
         if "train.replay" not in config.choices:
             return None
         choice = config.choice("train.replay")
-        owner = f"{choice.component.label} of {choice.component.origin}"
-        return cls(replay=choice.bind(), owner=owner, group_size=config.train.group_size, seed=config.run.seed)
+        size, seed = config.train.group_size, config.run.seed
+        return cls(replay=choice.bind(), component=choice.component, group_size=size, seed=seed)
 
     def init(self, empty: Batch) -> Batch:
         """Return the initial state, for groups with the fields and shapes of `empty`."""
@@ -52,7 +52,8 @@ class Replaying:
             for name, value in batch.items()
         }
         rng = np.random.default_rng([self.seed % 2**32, keys.REPLAY, step])
-        earlier, state, *reported = self.replay.step(state, fresh, rng)
+        with self.component.named():
+            earlier, state, *reported = self.replay.step(state, fresh, rng)
         self._check(earlier, fresh)
         metrics = {f"{REPLAY}/{name}": float(value) for each in reported for name, value in each.items()}
         rows = {
@@ -64,10 +65,9 @@ class Replaying:
     def _check(self, earlier: Batch, fresh: Batch) -> None:
         for name, array in fresh.items():
             wanted = (self.replay.groups, *array.shape[1:])
-            shape = np.shape(earlier[name]) if name in earlier else ()
+            shape = np.shape(earlier[name]) if name in earlier else None
             if shape != wanted:
-                raise PluginError(
-                    f"{self.owner} gives '{name}' the shape {shape} and not {wanted}; it returns"
-                    f" every field of the fresh groups, for groups = {self.replay.groups} groups, those that are not"
-                    " there with an empty mask"
-                )
+                found = "does not return" if shape is None else f"returns the shape {shape} and not {wanted} for"
+                all_of = f"it returns every field of the fresh groups, for groups = {self.replay.groups} groups"
+                how = f"{found} '{name}'; {all_of}, those that are not there with an empty mask"
+                raise self.component.wrong(how, "step")

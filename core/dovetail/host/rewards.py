@@ -87,11 +87,22 @@ class Scorer:
         """Build the rewards, and let the manager check their names, before anything is trained.
 
         Raises:
-            DovetailError: if a reward lacks a file or a library that it needs, or the manager refuses the names.
+            DovetailError: if a reward lacks a file or a library that it needs, or the manager refuses the names or
+                does not return one score for each completion.
         """
         _ = self._functions  # building them is the check
         if self.rewards:
-            self._combine(np.zeros((0, len(self.rewards))), self._names)
+            self._combined(np.zeros((1, len(self.rewards))))
+
+    def _combined(self, table: Float[np.ndarray, "seq reward"]) -> Float[np.ndarray, "seq"]:
+        """Return the manager's scores, which broadcasting must not make of fewer."""
+        component = self.manager.component
+        with component.named():
+            total = np.asarray(self._combine(table, self._names))
+        if total.shape != table.shape[:1] or total.dtype.kind not in "biuf" or np.isinf(total).any():
+            how = f"returned {shown(str(total))}, {total.dtype} {total.shape}, for {len(table)} completions"
+            raise component.wrong(f"{how}; return one finite number for each, or NaN for no score")
+        return total.astype(np.float64)
 
     def check_columns(self, columns: Sequence[str], task: str) -> None:
         """Refuse a reward that reads a column that the task does not have.
@@ -117,10 +128,11 @@ class Scorer:
         Raises:
             RewardError: if a reward raises, returns a wrong number of scores, or a score that is not a finite number;
                 the message names the reward and the sample.
+            PluginError: if the manager raises, or does not return one score for each completion.
         """
         table, metrics = self.table(examples, completions, drawn, group_size, episodes)
         # without rewards nothing abstains: the run learns only from process rewards or loss terms
-        total = self._combine(table, self._names) if self.rewards else np.zeros(len(examples))
+        total = self._combined(table) if self.rewards else np.zeros(len(examples))
         return Scores(total=total, table=table, names=self._names, metrics=metrics)
 
     def table(

@@ -153,6 +153,7 @@ ENTROPY_CONTROLLER: Final = Kind(
 SCHEDULE: Final = Kind(
     name="schedule",
     summary="step, total_steps -> coefficient",
+    offers=("step", "total_steps"),
     setting="train.schedule",
 )
 

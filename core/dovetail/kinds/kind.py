@@ -46,6 +46,8 @@ class Kind:
             optional.
         reads: what the positional parameters of its components name: `fields` of the batch, dataset `columns`, or
             nothing that the engine looks up (None).
+        offers: what positional parameters may name where nothing is looked up, because the caller has just these; empty
+            if parameters are passed by position.
         writes: the fields that a component's results become, in order; a component may omit the last ones. How the
             results of several components are combined depends on the field (`FieldInfo.combine`).
         term: whether its components return per-token losses, which are terms of the sum that the update minimises.
@@ -71,6 +73,7 @@ class Kind:
     setting: str | None = None
     default: str | tuple[str, ...] | None = attrs.field(default=None, converter=_tuple)
     reads: Literal["fields", "columns"] | None = None
+    offers: tuple[str, ...] = attrs.field(default=(), converter=_tuple)
     writes: tuple[str, ...] = attrs.field(default=(), converter=_tuple)
     term: bool = False
     coefficient: str | None = None

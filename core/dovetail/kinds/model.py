@@ -41,6 +41,7 @@ ADAPTER: Final = Kind(
 FOLLOWER: Final = Kind(
     name="follower",
     summary="weights, policy, step -> next weights of a model role that is not trained",
+    offers=("weights", "policy", "step"),
     protocol="dovetail.kinds.model:Follower",
     scaffold="class",
 )
@@ -55,6 +56,7 @@ OPTIMIZER: Final = Kind(
 LR_SCHEDULE: Final = Kind(
     name="lr_schedule",
     summary="step, total_steps -> factor of the learning rate",
+    offers=("step", "total_steps"),
     setting="train.lr_schedule",
     default="warmup_cosine",
 )

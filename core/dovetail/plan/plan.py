@@ -163,9 +163,9 @@ class Plan:
         return tuple(name for name in INPUTS if name in used and name != "completions")
 
     @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of the task that are read as fields."""
-        return tuple(entry.field for entry in self.entries if entry.provider == COLUMN)
+    def columns(self) -> dict[str, str]:
+        """Columns of the task that are read as fields, with who reads them."""
+        return {entry.field: " and ".join(entry.readers) for entry in self.entries if entry.provider == COLUMN}
 
     @property
     def field_components(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from dovetail.errors import PlanError, PluginError
+from dovetail.errors import PlanError
 from dovetail.plan.off_policy import check_engine
 
 if TYPE_CHECKING:
@@ -51,7 +51,5 @@ def check_recorded(config: Config, drawn: Completions) -> None:
     """
     if config.train.replay_choices and (drawn.choices is None or drawn.prompt_choices is None):
         engine = config.choice("train.rollout").component
-        raise PluginError(
-            f"rollout {engine.name} of {engine.origin} declares '{KEEPS}' and returned no 'choices' and"
-            f" 'prompt_choices' although generate(keep_choices=True) was called{engine.place}"
-        )
+        how = f"declares '{KEEPS}' and returned no 'choices' and 'prompt_choices' although"
+        raise engine.wrong(f"{how} generate(keep_choices=True) was called")

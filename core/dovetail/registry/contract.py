@@ -1,10 +1,11 @@
-"""Check that a component has the methods that the protocol of its kind requires."""
+"""Check that a component has the methods that the protocol of its kind requires, and reads what its kind offers."""
 
 from __future__ import annotations
 
 import inspect
 from typing import Any
 
+from dovetail.errors import nearest
 from dovetail.kinds.kind import Kind
 from dovetail.registry.component import Component
 
@@ -29,7 +30,13 @@ def methods_of(contract: type[Any]) -> dict[str, Any]:
 
 
 def lacking(component: Component, kind: Kind, instance: Any) -> str:
-    """Return an error message that names the required methods an instance lacks; empty if it has them all."""
+    """Return an error message that names the required methods an instance lacks; empty if it has them all.
+
+    Likewise if it reads what its kind does not offer.
+    """
+    if stray := [read for read in component.reads if kind.offers and read not in kind.offers]:
+        there = f"there are {', '.join(kind.offers)}.{nearest(stray[0], kind.offers)}"
+        return str(component.wrong(f"reads '{stray[0]}'; {there}"))
     missing = [name for name in asked_of(component, kind) if not _has(instance, name)]
     if not missing:
         return ""

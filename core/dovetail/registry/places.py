@@ -16,6 +16,7 @@ import pluggy
 if TYPE_CHECKING:
     from dovetail.registry.component import Component
 
+_TRACED = "; it is traced: write jnp.where for `if`, jnp for numpy, and dovetail.STATIC for a number that it must know"
 _MACHINERY = tuple(str(Path(module).parent) for module in (__file__, importlib.__file__, pluggy.__file__))
 """Folders whose stack frames are of no use to a plugin's author: they import plugins and call their hooks."""
 
@@ -104,9 +105,6 @@ def missing_in(path: str) -> str:
 
 def _file_of(module: str) -> str | None:
     return getattr(sys.modules.get(module), "__file__", None)
-
-
-_TRACED = "; it is traced: write jnp.where for `if`, jnp for numpy, and dovetail.STATIC for a number that it must know"
 
 
 def first_line(error: BaseException) -> str:

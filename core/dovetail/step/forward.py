@@ -14,7 +14,6 @@ from jaxtyping import Array, Float, Int, Key, Shaped
 
 from dovetail.arrays import full_precision
 from dovetail.devices.mesh import keep_rows_cut, row_parts, rows_cut
-from dovetail.errors import PluginError
 from dovetail.plan.compared import KEPT
 from dovetail.plan.replayed import CHOICES
 from dovetail.protocols import LanguageModel, ValueHead, Weights
@@ -292,11 +291,9 @@ def _evaluated(
     for name, part in wanted.items():
         value, measured = part(offered, hyper)
         if jnp.shape(value) != positions:
-            component = part.component
-            raise PluginError(
-                f"{component.label} of {component.origin} returned {jnp.shape(value)} for {positions} positions;"
-                " a field that reads logits or hidden states returns one number for each position, or reads 'mask' too"
-                f" and then sees whole completions{component.place}"
+            raise part.component.wrong(
+                f"returned {jnp.shape(value)} for {positions} positions; a field that reads logits or hidden states"
+                " returns one number for each position, or reads 'mask' too and then sees whole completions"
             )
         found[name] = value
         found |= {f"{name}/{metric}": jnp.broadcast_to(each, positions) for metric, each in measured.items()}

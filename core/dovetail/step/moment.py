@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Float, Int, Key
 
+from dovetail.config import Config
 from dovetail.kinds import FIELDS
 from dovetail.kinds.fields import ENGINE
 from dovetail.step import keys
@@ -28,6 +29,17 @@ class Moment:
     key: Key[Array, ""]
     coefficients: dict[str, Float[Array, ""]]
     update: Int[Array, ""]
+
+    @classmethod
+    def of(cls, config: Config, step: int, coefficients: dict[str, Array]) -> Moment:
+        """Return the moment at the beginning of a run's step."""
+        return cls(
+            step=jnp.int32(step),
+            total=jnp.int32(config.train.steps),
+            key=keys.stream(config.run.seed, keys.STEP, step),
+            coefficients=coefficients,
+            update=jnp.int32(0),
+        )
 
     @property
     def progress(self) -> Float[Array, ""]:

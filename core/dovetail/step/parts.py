@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -14,7 +14,6 @@ from flax import struct
 from jaxtyping import Array, Bool, Float
 
 from dovetail.devices.compiled import NUMBERS
-from dovetail.errors import PluginError
 from dovetail.registry import Component
 
 Floats = dict[str, Any]
@@ -70,7 +69,10 @@ class Part:
         """
         arguments = self._arguments(fields)
         with self.component.named():  # tracebacks through JAX do not name the author's file
-            return split_metrics(self.build(hyper.get(self.role, {}))(*arguments))
+            value, metrics = split_metrics(self.build(hyper.get(self.role, {}))(*arguments))
+        if value is None:
+            raise self.component.wrong("returned None; a function without `return` does")
+        return value, metrics
 
     def next_state(self, fields: Fields, hyper: Mapping[str, Floats]) -> Any:
         """Return the next state of a component that reads `state`: the result of its `update` on the same fields."""
@@ -96,10 +98,8 @@ class Part:
         """
         values = value if isinstance(value, tuple) else (value,)
         if len(values) > len(self.writes):
-            raise PluginError(
-                f"{self.component.label} of {self.component.origin} returned {len(values)} values, and its kind writes"
-                f" {', '.join(self.writes)}{self.component.place}"
-            )
+            writes = ", ".join(self.writes)
+            raise self.component.wrong(f"returned {len(values)} values, and its kind writes {writes}")
         return dict(zip(self.writes, values, strict=False))
 
 
@@ -112,18 +112,23 @@ def same_form(component: Component, before: Any, after: Any, method: str = "") -
         PluginError: naming the component, the first value that differs, and the line of the method that returned it.
     """
     with component.named():
-        was, now = (_form(each, "state" if method else "weights") for each in (before, after))
+        was, now = (_leaves(each, "state" if method else "weights") for each in (before, after))
     for name in {**was, **now}:
-        if was.get(name) != now.get(name):
-            there, here = (each.get(name, "missing") for each in (was, now))
+        if _form(was.get(name), jnp.result_type) != _form(now.get(name), jnp.result_type):
+            # as its author chose it: NumPy has 64 bits, which JAX counts as 32
+            own = lambda leaf: getattr(leaf, "dtype", None) or jnp.result_type(leaf)  # noqa: E731
+            there, here = (_form(each.get(name), own) for each in (was, now))
             of = f" from `{method}`" if method else ""
             raise component.wrong(f"returned{of} {name} {here}, which was {there} before; keep shape and type", method)
     return after
 
 
-def _form(state: Any, root: str) -> dict[str, str]:
-    leaves = jax.tree.leaves_with_path(state)
-    return {f"{root}{jax.tree_util.keystr(path)}": f"{jnp.result_type(x)} {jnp.shape(x)}" for path, x in leaves}
+def _leaves(state: Any, root: str) -> dict[str, Any]:
+    return {f"{root}{jax.tree_util.keystr(path)}": leaf for path, leaf in jax.tree.leaves_with_path(state)}
+
+
+def _form(leaf: Any, type_of: Callable[[Any], Any]) -> str:
+    return "missing" if leaf is None else f"{type_of(leaf)} {jnp.shape(leaf)}"
 
 
 def split_metrics(result: Any) -> tuple[Any, dict[str, Array]]:

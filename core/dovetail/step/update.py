@@ -11,7 +11,6 @@ import jax.numpy as jnp
 from flax import struct
 from jaxtyping import Array, Key
 
-from dovetail.errors import PluginError
 from dovetail.plan.roles import CRITIC, POLICY, WEIGHTS_OF
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm, Term
@@ -170,9 +169,9 @@ class Update:
         for part in self.algorithm.at("loss_terms", self.model):
             chosen, found = part(view, hyper)
             if isinstance(chosen, tuple):
-                raise PluginError(
-                    f"{part.component.label} of {part.component.origin} reads 'logps', so it is asked with the loss, a"
-                    " micro-batch at a time, and cannot change the mask; return weights only"
+                raise part.component.wrong(
+                    "reads 'logps', so it is asked with the loss, a micro-batch at a time, and cannot change the mask;"
+                    " return weights only"
                 )
             chosen = jax.lax.stop_gradient(chosen).astype(factors.dtype)
             factors = factors * chosen

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 
 from dovetail.arrays import full_precision
-from dovetail.errors import PluginError
 from dovetail.kinds import FIELDS
 from dovetail.kinds.fields import Combine
 from dovetail.plan.plan import Call
@@ -106,31 +105,33 @@ def run_stage(parts: tuple[Part, ...], view: View, hyper: Mapping[str, Floats]) 
         value, measured = part(view, hyper)
         metrics = merge(metrics, sums(part.label, measured, before["mask"]))
         for name, new in part.named(value).items():
-            check_shape(part, f"'{name}'", new, _shape_of(name, before))
-            kept, how = _as_kept(name, new), combine_of(name)
+            how = combine_of(name)
+            check_shape(part, f"'{name}'", new, _shape_of(name, before), is_mask=how == "and")
+            kept = _as_kept(name, new)
             found[name] = kept if how == "replace" else _combined(how, found.get(name, before.get(name)), kept)
             if how == "replace":
                 view = view.take({name: kept})
     return before.take(found), metrics
 
 
-def check_shape(part: Part, what: str, value: Any, wanted: tuple[int, ...] | None) -> None:
+def check_shape(part: Part, what: str, value: Any, wanted: tuple[int, ...] | None, *, is_mask: bool = False) -> None:
     """Refuse a result whose shape is not that of the field that it becomes, which broadcasting might hide.
 
     Raises:
-        PluginError: naming the component that returned it.
+        PluginError: naming the component that returned it; also if `is_mask` and it holds anything but booleans.
     """
-    component = part.component
-    if wanted is not None and isinstance(value, list | tuple):
-        raise PluginError(
-            f"{component.label} of {component.origin} gives {what} as a {type(value).__name__} of {len(value)}; return"
-            f" one array, or the array and a dict of metrics{component.place}"
-        )
-    if wanted is not None and jnp.shape(value) != wanted:
-        raise PluginError(
-            f"{component.label} of {component.origin} gives {what} the shape {jnp.shape(value)}; it has"
-            f" {wanted} here, one number for each {'token' if len(wanted) > 1 else 'completion'}{component.place}"
-        )
+    if wanted is None:
+        return
+    how = ""
+    if isinstance(value, list | tuple):
+        how = f"as a {type(value).__name__} of {len(value)}; return one array, or the array and a dict of metrics"
+    elif jnp.shape(value) != wanted:
+        each = "token" if len(wanted) > 1 else "completion"
+        how = f"the shape {jnp.shape(value)}; it has {wanted} here, one number for each {each}"
+    elif is_mask and (dtype := jnp.result_type(value)) != jnp.bool_:
+        how = f"as {dtype}; return booleans, as in `x > 0`"
+    if how:
+        raise part.component.wrong(f"gives {what} {how}")
 
 
 def _shape_of(name: str, view: View) -> tuple[int, ...] | None:
@@ -158,10 +159,8 @@ def check_rows(calls: Iterable[Call], batch: Mapping[str, Any]) -> None:
     for call in calls:
         for field in call.kind.writes:
             if field in batch and jnp.shape(batch[field])[:1] != (rows,):
-                raise PluginError(
-                    f"{call.label} of {call.component.origin} gives '{field}' the shape {jnp.shape(batch[field])};"
-                    f" a field of the batch has a row for each of its {rows} completions{call.component.place}"
-                )
+                how = f"gives '{field}' the shape {jnp.shape(batch[field])}; a field of the batch has a row for each of"
+                raise call.component.wrong(f"{how} its {rows} completions")
 
 
 def combine_of(field: str) -> Combine:

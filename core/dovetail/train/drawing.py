@@ -25,7 +25,7 @@ from dovetail.plan.replayed import check_recorded
 from dovetail.protocols import Weights
 from dovetail.step import keys
 from dovetail.step.parts import Part, Sums, merge, sums
-from dovetail.step.view import View
+from dovetail.step.view import View, check_shape
 from dovetail.train.drawn import Extras, Prompts
 from dovetail.train.evaluation import Evaluation, Evaluator
 from dovetail.train.metrics import Clock, means, rollout_metrics, staleness_metrics
@@ -245,12 +245,16 @@ class Drawing:
         scored, _ = self.extras.on_host(self.extras.batch(sampled, None, step), step, ("scored",))
         batch = jax.tree.map(jnp.asarray, scored)
         view = View(batch | self.extras.always(batch, step), algorithm.fields, algorithm.hyper)
-        kept = np.ones(len(sampled.texts), bool)
+        kept = np.ones(sampled.prompts, bool)
         for each in algorithm.filters:
             answer, measured = each(view, algorithm.hyper)
-            kept &= np.asarray(answer)
+            check_shape(each, "its decision", answer, (len(sampled.texts),), is_mask=True)
+            by_group = np.asarray(answer).reshape(sampled.prompts, -1)
+            if (by_group != by_group[:, :1]).any():
+                raise each.component.wrong("keeps a group in part; return the same for all completions of a group")
+            kept &= by_group[:, 0]
             reported |= merge(reported, sums(each.label, measured, batch["mask"]))
-        return np.all(kept.reshape(sampled.prompts, -1), axis=1)
+        return kept
 
 
 def _tell_that_none_is_kept(filters: Iterable[Part], rounds: int) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -79,8 +78,8 @@ class Prompts:
         if not (is_index and self._last.min() >= 0 and self._last.max() < len(self.examples)):
             assert self.component is not None, "a curriculum is a component"
             raise self.component.wrong(
-                f"chose {shown(str(self._last))}; a round has {self.count} of them (train.prompts and"
-                f" train.oversample), each an index below {len(self.examples)}",
+                f"chose {shown(str(self._last))}, {self._last.dtype} {self._last.shape}; a round has {self.count} of"
+                f" them (train.prompts and train.oversample), each an index, an integer below {len(self.examples)}",
                 "choose",
             )
         return [self.examples[int(index)] for index in self._last]
@@ -149,7 +148,7 @@ class Extras:
 
     def columns(self, sampled: Sampled) -> dict[str, np.ndarray]:
         """Return the dataset columns that components read as fields."""
-        return {name: numbers(sampled.examples, name) for name in self._plan.columns}
+        return {name: numbers(sampled.examples, name, readers) for name, readers in self._plan.columns.items()}
 
     def on_host(
         self, batch: dict[str, np.ndarray], step: int, stages: Sequence[str] = HOST_STAGES
@@ -169,14 +168,7 @@ class Extras:
 
     def always(self, batch: Mapping[str, Any], step: int) -> dict[str, Any]:
         """Return the fields that exist at every stage of a step."""
-        algorithm, config = self.setup.algorithm, self.setup.config
-        moment = Moment(
-            step=jnp.int32(step),
-            total=jnp.int32(config.train.steps),
-            key=keys.stream(config.run.seed, keys.STEP, step),
-            coefficients={},
-            update=jnp.int32(0),
-        )
+        algorithm, moment = self.setup.algorithm, Moment.of(self.setup.config, step, {})
         return moment.fields(algorithm.schedule, dict(algorithm.hyper)) | moment.rows(dict(batch))
 
     def empty(self, prompts: int = 1) -> dict[str, np.ndarray]:
@@ -244,13 +236,13 @@ class Extras:
         return encode_completions(texts, self.setup.tokenizer, self.setup.config.sampling.max_tokens)
 
 
-def numbers(examples: Sequence[Example], column: str) -> Float[np.ndarray, "seq"]:
-    """Return a dataset column as a field.
+def numbers(examples: Sequence[Example], column: str, readers: str) -> Float[np.ndarray, "seq"]:
+    """Return a dataset column as a field; `readers` are named if it cannot be one.
 
     Raises:
         DataError: if a value is not a finite number; the message shows it and its prompt.
 
-    >>> numbers([{"prompt": "a", "difficulty": 2}], "difficulty")
+    >>> numbers([{"prompt": "a", "difficulty": 2}], "difficulty", "train.advantage = mine")
     array([2.], dtype=float32)
     """
     found = np.zeros(len(examples), np.float32)
@@ -262,7 +254,7 @@ def numbers(examples: Sequence[Example], column: str) -> Float[np.ndarray, "seq"
             found[row] = np.inf
         if not np.isfinite(found[row]):
             raise DataError(
-                f"the column '{column}' is read as a field, and is {value!r} where the prompt is"
+                f"{readers} reads the column '{column}' as a field, and it is {value!r} where the prompt is"
                 f" {str(example['prompt'])[:80]!r}; a field holds finite numbers"
             )
     return found

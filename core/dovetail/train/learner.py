@@ -17,11 +17,10 @@ from dovetail.devices.mesh import to_device, to_host
 from dovetail.host.replay import REPLAY, Replaying
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Weights
-from dovetail.step import keys
 from dovetail.step.collect import Collector
 from dovetail.step.mismatch import effective_sample_size
 from dovetail.step.moment import Moment
-from dovetail.step.parts import Sums, merge, once, same_form
+from dovetail.step.parts import Part, Sums, merge, once, same_form
 from dovetail.step.update import Trained, Update, mini_batches
 from dovetail.train import in_flight
 from dovetail.train.beside import Beside
@@ -241,16 +240,17 @@ class Learner:
         return measured
 
     def _moment(self, step: int) -> Moment:
-        algorithm, config = self.run.setup.algorithm, self.run.config
-        return Moment(
-            step=jnp.int32(step),
-            total=jnp.int32(config.train.steps),
-            key=keys.stream(config.run.seed, keys.STEP, step),
-            coefficients={
-                name: jnp.float32(part.build().coef(self.memory[name])) for name, part in algorithm.controllers.items()
-            },
-            update=jnp.int32(0),
-        )
+        controllers = self.run.setup.algorithm.controllers
+        coefficients = {name: self._coefficient(name, part) for name, part in controllers.items()}
+        return Moment.of(self.run.config, step, coefficients)
+
+    def _coefficient(self, name: str, controller: Part) -> Array:
+        """Return a controller's coefficient; one that is not finite would spoil the weights in silence."""
+        with controller.component.named():
+            coef = jnp.asarray(controller.build().coef(self.memory[name]), jnp.float32)
+        if coef.shape != () or not np.isfinite(coef):
+            raise controller.component.wrong(f"gives {name} = {coef!s:.80}; return one finite number", "coef")
+        return coef
 
     def _after_step(self, measured: Sums, step: int, samples: int) -> None:
         """Update the controllers with the step's metrics, and let the roles follow the policy."""

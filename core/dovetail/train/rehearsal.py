@@ -18,7 +18,6 @@ from jaxtyping import Array
 from dovetail.devices.compiled import share
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Weights
-from dovetail.step import keys
 from dovetail.step.algorithm import Algorithm
 from dovetail.step.collect import Collector
 from dovetail.step.moment import Moment
@@ -103,13 +102,7 @@ def rehearse(extras: Extras) -> None:
     if "staleness" in algorithm.plan:
         batch["staleness"] = batch["versions"]
     coefficients = {name: jnp.float32(0) for name in algorithm.controllers}
-    moment = Moment(
-        step=jnp.int32(0),
-        total=jnp.int32(setup.config.train.steps),
-        key=keys.stream(setup.config.run.seed, keys.STEP, 0),
-        coefficients=coefficients,
-        update=jnp.int32(0),
-    )
+    moment = Moment.of(setup.config, 0, coefficients)
     remembering = algorithm.remembering
     state = remembering.build().init(setup.speakers.count) if remembering else None
     step = Rehearsal(algorithm=algorithm, graphdefs={role: graphdef for role, (graphdef, _) in stand_ins.items()})

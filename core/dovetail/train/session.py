@@ -183,10 +183,8 @@ class Run:
         kept = "there is no checkpoint yet"
         if numbers := self.checkpoints.numbers:
             kept = f"the last good checkpoint is {numbers[-1]} in '{self.folder.checkpoints}'"
-        advice = USUAL
-        if step == 0:
-            is_rl = phase == RL
-            advice = cure(self.setup.algorithm, bad[0], metrics, arrays) if is_rl else f"{NO_RATE}: look at the batch"
+        first = cure(self.setup.algorithm, bad[0], metrics, arrays) if phase == RL else f"{NO_RATE}: look at the batch"
+        advice = USUAL if step else first
         raise RunError(
             f"{bad[0]} is {metrics[bad[0]]} at {phase} step {step + 1}; the batch is in '{dump}'; {kept}. {advice}"
         )

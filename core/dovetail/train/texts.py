@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dovetail.config import Config
-from dovetail.errors import DataError
+from dovetail.data import View
+from dovetail.errors import DataError, listing
 from dovetail.host.prompts import LengthReport, Limit, fit, rendered
 from dovetail.protocols import AgentLoop, Example, OpenLoop, Split, Task, Tokenizer, TokenizerMaker, Tool
 from dovetail.run.files import writing
@@ -39,10 +40,25 @@ def prompts(
 
     Their prompts are the texts that the model reads. With an agent loop of several turns they are the task's own,
     because the environment's additions may differ from step to step.
+
+    Raises:
+        PluginError: if an example that is read lacks its prompt, or a column that the task announces.
     """
-    examples = task.examples(split)
+    examples = _with(("prompt", *task.columns), config, task, split)
     shown = rendered(examples, renderer(tokenizer, loop))
     return fit(shown if loop is None else examples, tokenizer, prompt_limit(config, split), shown)
+
+
+def _with(keys: Sequence[str], config: Config, task: Task, split: Split) -> Sequence[Example]:
+    """Return a view of a task's examples that refuses one without some of these keys when it is read."""
+    component = config.choice("eval.task" if split == "eval" else "train.task").component
+
+    def checked(example: Example) -> Example:
+        if missing := [key for key in keys if key not in example]:
+            raise component.wrong(f"gives an example without '{missing[0]}', of {listing(example)}", "examples")
+        return example
+
+    return View(task.examples(split), checked)
 
 
 def demonstrations(setup: Setup, setting: str, most: int) -> tuple[Any, list[LengthReport]]:
@@ -55,6 +71,7 @@ def demonstrations(setup: Setup, setting: str, most: int) -> tuple[Any, list[Len
 
     Raises:
         DataError: if the task does not have demonstrations.
+        PluginError: if one that is read lacks its prompt or its completion.
     """
     config = setup.config
     examples = setup.task.examples("sft")
@@ -63,6 +80,7 @@ def demonstrations(setup: Setup, setting: str, most: int) -> tuple[Any, list[Len
         readers = [call.label for call in setup.algorithm.plan.calls if call.inputs == "demonstrations"]
         advice = f"{readers[0]} reads them, take another task" if readers else "set sft.steps = 0"
         raise DataError(f"task {name} has no demonstrations (examples with a completion); {advice}")
+    examples = _with(("prompt", "completion"), config, setup.task, "sft")
     completions = Limit(
         split="sft",
         column="completion",

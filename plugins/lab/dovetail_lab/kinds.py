@@ -23,6 +23,7 @@ EXECUTOR: Final = Kind(
 EARLY_STOPPING: Final = Kind(
     name="early_stopping",
     summary="learning curves of a sweep's trials -> which of them to stop",
+    offers=("curve", "others", "total_steps"),
 )
 
 SAMPLER: Final = Kind(

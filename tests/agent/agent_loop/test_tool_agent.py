@@ -1,6 +1,7 @@
 """Agent loop `tool_agent`: what follows a turn, why an episode ends, and how failures are attributed."""
 
 import os
+import re
 import time
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 import dovetail
 from dovetail.errors import ConfigError, DovetailWarning, PluginError, RunError
 from dovetail.host.episodes import Generators
-from dovetail.protocols import Result, Step, Tool
+from dovetail.protocols import Parsed, Result, Step, Tool
 from dovetail_agent.agent_loop.single_turn import SingleTurn
 from dovetail_agent.agent_loop.tool_agent import ToolAgent
 from dovetail_agent.interaction.guess_number import GuessNumber
@@ -56,11 +57,20 @@ def add(a: int, b: int, *, limit: int = 100) -> int:
 
 
 TOOL = Tool(name="add", function=add, target=add)
+HERMES = Hermes()
 TOOL_AS_OTHER = attrs.evolve(TOOL, name="other")
 
 
-def begin(*, tools=(TOOL,), interaction=None, samples=1, examples=({"prompt": "?", "number": 3},), **settings):
-    loop = ToolAgent(**settings).open(Letters(), interaction, tools, Hermes())
+def begin(
+    *,
+    tools=(TOOL,),
+    interaction=None,
+    tool_format=HERMES,
+    samples=1,
+    examples=({"prompt": "?", "number": 3},),
+    **settings,
+):
+    loop = ToolAgent(**settings).open(Letters(), interaction, tools, tool_format)
     words = np.arange(len(examples) * samples * 2, dtype=np.uint32).reshape(len(examples), samples, 2)
     return loop.begin(examples, samples, Generators(words))
 
@@ -435,3 +445,35 @@ def test_an_environment_may_have_tools_that_act_on_its_state_and_give_rewards():
     assert begin(interaction=Till(), examples=({"prompt": [{"role": "user", "content": "?"}]},)).prompts == (
         "3 tools|?",
     )
+
+
+@attrs.frozen(kw_only=True)
+class Unfit:
+    """A format whose `parse` gives what it is told to."""
+
+    answer: Any = None
+
+    def parse(self, text):
+        """Return it, or raise it."""
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def write(self, call):
+        """Write nothing."""
+        return ""
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "returned None from `parse`; return a dovetail.protocols.Parsed, of calls or of an error"),
+        (Parsed(calls=("add",)), r"returned Parsed\(calls=\('add',\), error=None\) from `parse`; .*"),
+        (ValueError("no brackets"), "raised ValueError: no brackets"),
+    ],
+)
+def test_a_format_that_parses_nothing_is_named_with_its_line(answer, said):
+    dovetail.register("tool_format", "unfit", Unfit)
+    with pytest.raises(PluginError) as caught:
+        say(begin(tool_format=Unfit(answer=answer)), ADD)
+    assert re.fullmatch(rf"tool_format\.unfit of .* {said} \[.*test_tool_agent\.py:\d+\]", str(caught.value))

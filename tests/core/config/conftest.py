@@ -12,7 +12,7 @@ from dovetail.builtin import SECTIONS
 from dovetail.config import Config, load
 from dovetail.config.schema import fields_of, schema
 from dovetail.errors import ConfigError
-from dovetail.kinds import KINDS
+from dovetail.kinds import KINDS, Kind
 from dovetail.registry import STATIC, Origin, Registry, Section
 from dovetail.registry.contract import methods_of
 
@@ -23,8 +23,15 @@ def stub(mask: Any) -> Any:
     return mask
 
 
-def stub_of(protocol: type[Any] | None) -> Any:
+def idle() -> Any:
+    return None
+
+
+def stub_of(kind: Kind) -> Any:
     """Return a function, or a class where a function alone would lack the methods of a protocol."""
+    if kind.offers:
+        return idle
+    protocol = kind.load_protocol()
     names = methods_of(protocol) if protocol else {}
     if "__call__" in names or not names:
         return stub
@@ -154,7 +161,7 @@ def registry(bare: Registry) -> Registry:
             for name in default or () if "kind" in field.metadata else ():
                 if not made.has(field.metadata["kind"], name):
                     kind = field.metadata["kind"]
-                    made.add(kind, name, stub_of(made.kinds[kind].load_protocol()), origin=DOVETAIL)
+                    made.add(kind, name, stub_of(made.kinds[kind]), origin=DOVETAIL)
     return made
 
 

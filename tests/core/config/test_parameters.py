@@ -318,3 +318,15 @@ def test_a_component_without_a_method_of_its_kind_is_refused(registry: Registry,
     registry.add("model", "shapeless", Shapeless, origin=ACME)
     (line,) = complaints("train.model = shapeless")
     assert line.startswith("x.gin:1: model.shapeless has no abstract(vocab_size), which kind 'model' needs [")
+
+
+def plateau(step: Any, total_steps: Any, loss: Any) -> Any:
+    return step, total_steps, loss
+
+
+def test_a_schedule_that_reads_what_is_not_there_is_refused(registry: Registry, complaints: Complaints):
+    """The caller of a learning rate's schedule has the step and nothing of the training."""
+    registry.add("lr_schedule", "plateau", plateau, origin=ACME)
+    (line,) = complaints("train.lr_schedule = plateau")
+    assert line.startswith("x.gin:1: lr_schedule.plateau of acme")
+    assert " reads 'loss'; there are step, total_steps. [" in line

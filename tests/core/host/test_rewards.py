@@ -1,13 +1,14 @@
 """Rewards receive completions and columns by name; errors name the reward and the sample."""
 
 import math
+import re
 
 import attrs
 import numpy as np
 import pytest
 
 from dovetail.config import load
-from dovetail.errors import ConfigError, PlanError, RewardError
+from dovetail.errors import ConfigError, PlanError, PluginError, RewardError
 from dovetail.host.records import joined, selected
 from dovetail.host.rewards import Scorer
 from dovetail.registry import Component, Origin
@@ -27,6 +28,10 @@ def echo(prompts, completions):
 
 def abstain(completions):
     return [None, 2]
+
+
+def same(completions):
+    return [1.0 for _ in completions]
 
 
 def short(completions):
@@ -53,6 +58,26 @@ def reads_target(completions, target):
 class Sum:
     def __call__(self, score_table, reward_names):
         return np.nansum(score_table, axis=1)
+
+
+def one_number(score_table, reward_names):
+    return score_table.mean()
+
+
+def texts(score_table, reward_names):
+    return [str(score) for score in score_table[:, 0]]
+
+
+def infinite(score_table, reward_names):
+    return score_table[:, 0] * np.inf
+
+
+def nothing(score_table, reward_names):
+    score_table.sum(axis=1)
+
+
+def raising(score_table, reward_names):
+    return score_table["style"]
 
 
 def reports(completions):
@@ -137,6 +162,30 @@ def test_none_abstains():
 def test_a_faulty_reward_is_named_with_its_sample(function, message):
     with pytest.raises(RewardError, match=message):
         scorer(function)(EXAMPLES, ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("manager", "said"),
+    [
+        (one_number, r"returned '1\.0', float64 \(\), for 2 completions; return one finite number for each, or NaN .*"),
+        (texts, r"returned .*, <U3 \(2,\), for 2 completions; .*"),
+        (infinite, r"returned '\[inf inf\]', float64 \(2,\), for 2 completions; .*"),
+        (nothing, r"returned 'None', object \(\), for 2 completions; .*"),
+        (raising, r"raised IndexError: .*"),
+    ],
+)
+def test_a_manager_gives_one_number_for_each_completion(manager, said):
+    """One number for all would be broadcast, and the run would learn nothing."""
+    component = Component(kind="reward_manager", name="mine", target=manager, origin=ORIGIN)
+    made = Scorer(rewards=(part(same),), manager=Part(role="m", label="m", component=component, statics={}, floats={}))
+    with pytest.raises(PluginError) as caught:
+        made(EXAMPLES, ["a", "b"])
+    assert re.fullmatch(
+        rf"reward_manager\.mine of acme-rl 1\.0 \(acme\) {said} \[.*test_rewards\.py:\d+\]", str(caught.value)
+    )
+    if manager is not infinite:
+        with pytest.raises(PluginError, match=r"^reward_manager\.mine of "):
+            made.check()
 
 
 def test_a_column_that_the_task_lacks_is_refused_before_the_run():

@@ -322,7 +322,7 @@ def weighed(logps, advantages, difficulty, mask):
 
 def test_a_column_of_the_task_is_a_field_and_a_field_goes_before_it(registry):
     found = make(step(grpo, weighed), registry, columns=("difficulty", "mask"))
-    assert found.columns == ("difficulty",)
+    assert found.columns.keys() == {"difficulty"}
     entry = next(e for e in found.entries if e.field == "difficulty")
     assert (entry.stage, entry.origin) == ("drawn", "dataset")
 

@@ -245,7 +245,7 @@ def test_an_engine_that_returns_none_although_it_claims_to_is_refused():
         versions=np.zeros(1, np.int32),
     )
     check_recorded(load(None, []), drawn)
-    with pytest.raises(PluginError, match=r"rollout vanilla of .* declares 'keeps_choices' and returned no 'choices'"):
+    with pytest.raises(PluginError, match=r"rollout.vanilla of .* declares 'keeps_choices' and returned no 'choices'"):
         check_recorded(load(None, [REPLAY]), drawn)
 
 

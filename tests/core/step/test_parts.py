@@ -51,6 +51,7 @@ class Growing:
     [
         ({"mean": jnp.zeros(1, jnp.int32)}, r"state\['mean'\] int32 \(1,\), which was float32 \(\) before"),
         ({"mean": jnp.zeros((), jnp.int32)}, r"state\['mean'\] int32 \(\), which was float32 \(\) before"),
+        ({"mean": np.zeros(64)}, r"state\['mean'\] float64 \(64,\), which was float32 \(\) before"),
         ({"mean": jnp.zeros(64)}, r"state\['mean'\] float32 \(64,\), which was float32 \(\) before"),
         (jnp.zeros(64), r"state\['mean'\] missing, which was float32 \(\) before"),
         ({"mean": jnp.zeros(()), "n": jnp.ones(2)}, r"state\['n'\] float32 \(2,\), which was missing before"),
@@ -64,6 +65,20 @@ def test_a_next_state_of_another_form_is_refused_when_the_step_is_traced(after, 
         PluginError, match=rf"^advantage\.growing of acme 1\.2 .* from `update` {said}; .* \[.*test_parts\.py:{line}\]"
     ):
         jax.jit(lambda state: part.next_state({"scores": jnp.ones(64), "state": state}, {}))(Growing(after=0).init(1))
+
+
+def forgetful(scores):
+    """A function that ends without `return`."""
+    scores.mean()
+
+
+@pytest.mark.parametrize("kind", ["policy_loss", "lr_schedule", "field"])
+def test_a_result_of_none_is_said_to_be_none(kind):
+    component = Component(kind=kind, name="forgetful", target=forgetful, origin=Origin("acme", "1.2", __name__))
+    part = Part(role=kind, label=kind, component=component, statics={}, floats={})
+    said = rf"^{kind}\.forgetful of acme 1\.2 .* returned None; .* \[.*test_parts\.py:\d+\]$"
+    with pytest.raises(PluginError, match=said):
+        part({"scores": jnp.ones(3)}, {})
 
 
 def test_a_state_of_numbers_may_become_one_of_arrays():

@@ -165,7 +165,7 @@ def test_what_is_not_one_row_for_each_completion_is_refused_with_its_author(stag
     open_kind("oddity", stage, writes=("odd",))
     register("oddity", misshapen)
     algorithm, graphdef, weights = make(*ON_POLICY, "train.oddity=misshapen")
-    message = r"train.oddity = session/misshapen of session 0 .* gives 'odd' the shape \((3,)?\); .* each of its 12 completions"
+    message = r"oddity.misshapen of session 0 .* gives 'odd' the shape \((3,)?\); .* each of its 12 completions"
     with pytest.raises(PluginError, match=message):
         change(algorithm, graphdef, weights, collect(algorithm, graphdef, weights, sampled())[0])
 

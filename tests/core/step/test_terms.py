@@ -233,7 +233,7 @@ def test_a_column_of_numbers_reaches_the_loss():
     register("policy_loss", eager)
     register("task", Graded)
     algorithm, graphdef, weights = make(*PLAIN, "train.task=Graded", "train.policy_loss=eager", "train.monitor=()")
-    assert algorithm.plan.columns == ("difficulty",)
+    assert algorithm.plan.columns.keys() == {"difficulty"}
     difficulty = jnp.arange(12, dtype=jnp.float32)
     batch, _ = collect(algorithm, graphdef, weights, sampled() | {"difficulty": difficulty})
     learnt, _ = change(in_micro_batches(algorithm, 5), graphdef, weights, batch)

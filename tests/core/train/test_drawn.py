@@ -16,7 +16,7 @@ def rows(*values):
 
 
 def test_a_column_of_numbers_is_a_field():
-    found = numbers(rows(2, 0.5, True, np.float64(3)), "difficulty")
+    found = numbers(rows(2, 0.5, True, np.float64(3)), "difficulty", "train.advantage = mine")
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, [2, 0.5, 1, 3])
 
@@ -24,9 +24,11 @@ def test_a_column_of_numbers_is_a_field():
 @pytest.mark.parametrize("value", ["3", None, float("nan"), float("inf"), 10**400, [1]])
 def test_a_column_that_holds_something_else_is_refused_with_value_and_prompt(value):
     with pytest.raises(DataError) as caught:
-        numbers(rows(1, value), "difficulty")
+        numbers(rows(1, value), "difficulty", "train.advantage = mine and train.kl = theirs")
     message = str(caught.value)
-    assert message.startswith("the column 'difficulty' is read as a field, and is ")
+    assert message.startswith(
+        "train.advantage = mine and train.kl = theirs reads the column 'difficulty' as a field, and it is "
+    )
     assert message.endswith("where the prompt is 'prompt 1'; a field holds finite numbers")
     assert repr(value)[:40] in message
 
@@ -85,7 +87,9 @@ def test_what_a_curriculum_may_not_choose(chosen):
     with pytest.raises(PluginError) as caught:
         made.next(made.init(), step=0, number=0)
     assert str(caught.value).startswith(f"curriculum.x of acme 1.2 ({__name__}) chose '[")
+    form = re.escape(f"{np.asarray(chosen).dtype} {np.shape(chosen)}")
     end = (
-        r"a round has 2 of them \(train.prompts and train.oversample\), each an index below 3 \[.*test_drawn.py:\d+\]$"
+        rf"\]', {form}; a round has 2 of them \(train.prompts and train.oversample\), each an index, an integer below 3"
+        r" \[.*test_drawn.py:\d+\]$"
     )
     assert re.search(end, str(caught.value))

@@ -24,6 +24,21 @@ def summed_loss(logps, advantages, mask):
     return -jnp.sum(jnp.where(mask, logps * advantages, 0.0), axis=1)
 
 
+def forgetful_loss(logps, advantages, mask):
+    """A loss that ends without `return`."""
+    jnp.where(mask, logps * advantages, 0.0)
+
+
+def branching_loss(logps, advantages, mask):
+    """A loss that looks at what is traced."""
+    return -logps * advantages if advantages.mean() > 0 else logps
+
+
+def float_filter(mask):
+    """A filter of completions that returns weights."""
+    return jnp.where(mask, 1.0, 0.0)
+
+
 def square_advantage(scores, group_ids):
     """An estimator that compares all with all."""
     return scores[:, None] - scores[None]
@@ -70,6 +85,19 @@ CASES = {
         ("policy_loss", "summed_loss", summed_loss, "train.policy_loss=summed_loss"),
         r"policy_loss\.summed_loss of .* gives the loss the shape \(16,\); it has \(16, 6\) here, one number for each"
         r" token",
+    ),
+    "a loss without `return`": (
+        ("policy_loss", "forgetful_loss", forgetful_loss, "train.policy_loss=forgetful_loss"),
+        r"policy_loss\.forgetful_loss of .* returned None; a function without `return` does",
+    ),
+    "a loss that branches": (
+        ("policy_loss", "branching_loss", branching_loss, "train.policy_loss=branching_loss"),
+        r"policy_loss\.branching_loss of .* raised TracerBoolConversionError: Attempted boolean conversion of traced"
+        r" array with shape bool\[\]\. It is traced, so there is no value yet: write jnp\.where for `if`, .*",
+    ),
+    "a mask of numbers": (
+        ("completion_filter", "float_filter", float_filter, "train.completion_filter=['float_filter']"),
+        r"completion_filter\.float_filter of .* gives 'mask' as float32; return booleans, as in `x > 0`",
     ),
     "an estimator of another shape": (
         ("advantage", "square_advantage", square_advantage, "train.advantage=square_advantage"),

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import attrs
+import numpy as np
 import pytest
 from tests.lab.sweep import stub
 from tests.lab.sweep.test_driver import steps, until
@@ -17,6 +18,7 @@ import dovetail
 from dovetail.cli import main
 from dovetail.errors import RunError
 from dovetail_executor.executor.local import Local
+from dovetail_lab.kinds import Proposal
 from dovetail_lab.sweep import Store
 from dovetail_lab.sweep.search import LOG
 
@@ -180,7 +182,12 @@ class OddSampler:
     def ask(self):
         if not self.answer:
             raise ValueError("no more points")
-        return self.answer
+        proposals = {
+            "beyond": {"train.lr": 5.0},
+            "another": {"policy_loss.grpo.epsilon_low": 0.1},
+            "of numpy": {"train.lr": np.float64(0.05)},
+        }
+        return Proposal(values=proposals[self.answer]) if self.answer in proposals else self.answer
 
     def tell(self, number, result):
         pass
@@ -190,6 +197,9 @@ class OddSampler:
     ("answer", "said"),
     [
         ("", "raised ValueError: no more points"),
+        ("beyond", "proposes train.lr=5.0, which is not in uniform(0.01, 0.09)"),
+        ("another", "proposes values for policy_loss.grpo.epsilon_low; there are train.lr to choose"),
+        ("of numpy", "proposes for train.lr: np.float64(0.05) is not a gin value"),
         ("0.5", "answered '0.5' to `ask`; return a dovetail_lab.kinds.Proposal, or None for the end"),
     ],
 )

@@ -7,8 +7,9 @@ import pytest
 from tests.lab.sweep import stub
 from tests.lab.sweep.stub import GOOD, SLOW, sweep
 
-from dovetail.config import Choice
-from dovetail.errors import PluginError
+import dovetail
+from dovetail.config import Choice, load_experiment
+from dovetail.errors import ConfigError, PluginError
 from dovetail.registry import Component, Origin
 from dovetail_lab.sweep import Stopping, Store
 
@@ -144,3 +145,18 @@ def test_a_trial_that_is_given_up_ends_and_the_others_go_on(tmp_path):
     slow = store.trials[0]
     assert store.state(slow).reason.startswith("rule at step ")
     assert len(store.metrics(slow)) < stub.SLOW_STEPS
+
+
+def misspelt(curve, other) -> bool:
+    """A rule that reads what there is not."""
+    return bool(other)
+
+
+def test_a_rule_that_reads_what_is_not_there_is_refused_before_the_first_trial():
+    dovetail.register("early_stopping", "misspelt", misspelt)
+    said = (
+        r"early_stopping\.misspelt of .* reads 'other'; there are curve, others, total_steps\. Did you mean 'others'\?"
+        r" \[.*test_stopping\.py:\d+\]"
+    )
+    with pytest.raises(ConfigError, match=said):
+        load_experiment("sweep", None, ["sweep.early_stopping=misspelt"])

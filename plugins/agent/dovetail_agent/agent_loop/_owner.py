@@ -1,34 +1,51 @@
-"""Whose an interaction is: the loop has the instance alone, and its author needs its name and line."""
+"""Whose an interaction or tool format is: the loop has the instance alone, and its author needs its name and line."""
 
 from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 from dovetail.errors import DovetailError, PluginError
-from dovetail.protocols import Example, Interaction, Message
+from dovetail.protocols import Call, Example, Interaction, Message, Parsed, ToolFormat
 from dovetail.registry import current, place_of
 from dovetail.registry.places import raised_in
 from dovetail_agent.runner import said
 
-
-def owner(interaction: Interaction) -> str:
-    """Return `interaction.NAME of DISTRIBUTION VERSION (MODULE)`; `the interaction` if it is not registered."""
-    known = [each for each in current().components("interaction") if each.origin.module in sys.modules]
-    found = next((each for each in known if each.load() is type(interaction)), None)
-    return f"{found.label} of {found.origin}" if found else "the interaction"
+KINDS: Final = ("interaction", "tool_format")
+_UNKNOWN: Final = ("the interaction", "the tool format")
 
 
-def raised(interaction: Interaction, error: BaseException) -> str:
-    """Return in a line what an interaction raised, and where."""
-    return f"{owner(interaction)} raised {type(error).__name__}: {said(error)}{raised_in(type(interaction), error)}"
+def owner(instance: Interaction | ToolFormat) -> str:
+    """Return `KIND.NAME of DISTRIBUTION VERSION (MODULE)`, or what it is if it is not registered."""
+    components = [each for kind in KINDS for each in current().components(kind)]
+    known = [each for each in components if each.origin.module in sys.modules]
+    found = next((each for each in known if each.load() is type(instance)), None)
+    return f"{found.label} of {found.origin}" if found else _UNKNOWN[hasattr(instance, "parse")]
 
 
-def wrong(interaction: Interaction, method: str, returned: object, wanted: str) -> PluginError:
-    """Return the error that says what a method of an interaction returned in place of what it should."""
-    there = inspect.getattr_static(type(interaction), method, None)
-    place = place_of(there) if inspect.isfunction(there) else place_of(type(interaction))
-    return PluginError(f"{owner(interaction)} returned {returned!r:.80} from `{method}`; return {wanted}{place}")
+def raised(instance: Interaction | ToolFormat, error: BaseException) -> str:
+    """Return in a line what an interaction or tool format raised, and where."""
+    return f"{owner(instance)} raised {type(error).__name__}: {said(error)}{raised_in(type(instance), error)}"
+
+
+def wrong(instance: Interaction | ToolFormat, method: str, returned: object, wanted: str) -> PluginError:
+    """Return the error that says what a method returned in place of what it should."""
+    there = inspect.getattr_static(type(instance), method, None)
+    place = place_of(there) if inspect.isfunction(there) else place_of(type(instance))
+    return PluginError(f"{owner(instance)} returned {returned!r:.80} from `{method}`; return {wanted}{place}")
+
+
+@contextmanager
+def _named(instance: Interaction | ToolFormat) -> Iterator[None]:
+    try:
+        yield
+    except DovetailError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise PluginError(raised(instance, error)) from error
 
 
 def begun(interaction: Interaction, example: Example, rng: object) -> tuple[object, tuple[Message, ...]]:
@@ -37,12 +54,21 @@ def begun(interaction: Interaction, example: Example, rng: object) -> tuple[obje
     Raises:
         PluginError: if the interaction raises, or returns anything but a state and messages.
     """
-    try:
+    with _named(interaction):
         answer = interaction.reset(example, rng)  # pyright: ignore[reportArgumentType]
-    except DovetailError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise PluginError(raised(interaction, error)) from error
     if not (isinstance(answer, tuple) and len(answer) == 2):
         raise wrong(interaction, "reset", answer, "(state, messages)")
     return answer[0], tuple(answer[1])
+
+
+def calls_in(tool_format: ToolFormat, text: str) -> Parsed:
+    """Find the calls in a turn's text.
+
+    Raises:
+        PluginError: if the format raises, which it never may, or returns anything but a `Parsed` of calls.
+    """
+    with _named(tool_format):
+        answer = tool_format.parse(text)
+    if not (isinstance(answer, Parsed) and all(isinstance(call, Call) for call in answer.calls)):
+        raise wrong(tool_format, "parse", answer, "a dovetail.protocols.Parsed, of calls or of an error")
+    return answer

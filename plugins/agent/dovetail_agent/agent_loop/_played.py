@@ -11,7 +11,7 @@ import numpy as np
 
 from dovetail.errors import DovetailWarning, RunError
 from dovetail.protocols import ASSISTANT, Call, Episodes, Interaction, Message, Parsed, Step, Turn
-from dovetail_agent.agent_loop._owner import raised, wrong
+from dovetail_agent.agent_loop._owner import calls_in, raised, wrong
 from dovetail_agent.agent_loop._toolbox import INTERACTION
 from dovetail_agent.runner import Ran
 
@@ -110,7 +110,7 @@ class Played:
         episode.anchors.append(anchor(episode.state) if anchor else None)
         episode.messages.append({"role": ASSISTANT, "content": text})
         episode.rewards.append(0.0)
-        parsed = loop.tool_format.parse(text) if loop.schemas and finish != "length" else Parsed()
+        parsed = calls_in(loop.tool_format, text) if loop.schemas and finish != "length" else Parsed()
         episode.void.append(parsed.error is not None or finish == "length" or not text.strip())
         episode.errors += parsed.error is not None
         episode.invalid += parsed.error is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
+from numbers import Integral, Real
 from typing import Any
 
 import attrs
@@ -117,6 +118,19 @@ class Distribution:
         (0.001, 'b')
         """
         return FORMS[self.form](share, *self.arguments)
+
+    def allows(self, value: Any) -> bool:
+        """Return whether a value can be drawn, up to the digits that a sweep writes.
+
+        >>> Distribution("uniform", (0.1, 0.2)).allows(0.2), Distribution("int", (1, 3)).allows(2.5)
+        (True, False)
+        """
+        if self.form == "choice":
+            return value in self.arguments
+        low, high = self.arguments
+        if self.form == "int":
+            return isinstance(value, Integral) and low <= value <= high
+        return isinstance(value, Real) and min(low, round_number(low)) <= value <= max(high, round_number(high))
 
     def __str__(self) -> str:
         return f"{self.form}({', '.join(map(str, self.arguments))})"

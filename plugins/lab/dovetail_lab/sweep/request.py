@@ -9,7 +9,8 @@ from typing import Any, Final, cast
 import attrs
 
 from dovetail.config import Choice
-from dovetail.config.types import literal
+from dovetail.config.types import Mismatch, literal
+from dovetail.errors import listing
 from dovetail.registry import Component
 from dovetail_lab.kinds import Proposal, Result, Sampler, Study
 from dovetail_lab.settings import Sweep
@@ -26,6 +27,7 @@ class _Named:
 
     component: Component
     study: Study
+    space: Mapping[str, Distribution]
 
     def ask(self) -> Proposal | None:
         """Return the next proposal."""
@@ -34,7 +36,22 @@ class _Named:
         if proposal is not None and not isinstance(proposal, Proposal):
             wanted = "return a dovetail_lab.kinds.Proposal, or None for the end"
             raise self.component.wrong(f"answered {proposal!r:.80} to `ask`; {wanted}")
+        if proposal is not None:
+            self._check(proposal.values)
         return proposal
+
+    def _check(self, values: Mapping[str, Any]) -> None:
+        """Refuse what is not a point of the space, before it becomes a trial that nobody asked for."""
+        if values.keys() != self.space.keys():
+            how = f"proposes values for {listing(values)}; there are {listing(self.space)} to choose"
+            raise self.component.wrong(how)
+        for key, value in values.items():
+            try:
+                literal(value)
+            except Mismatch as error:  # such as a number of NumPy
+                raise self.component.wrong(f"proposes for {key}: {error}") from error
+            if not self.space[key].allows(value):
+                raise self.component.wrong(f"proposes {key}={value!r:.80}, which is not in {self.space[key]}")
 
     def tell(self, number: int, result: Result) -> None:
         """Take the result of a proposal."""
@@ -76,7 +93,7 @@ class Request:
         component = self.choices["sweep.sampler"].component
         with component.named():
             study = self.sampler().open(space.random, draws=space.draws, seed=space.draw_seed, total_steps=total_steps)
-        return _Named(component=component, study=study)
+        return _Named(component=component, study=study, space=space.random)
 
     def space(self) -> Space:
         """Return the space that the settings describe; the draws of a sampler that does not learn are in it."""

@@ -1,0 +1,122 @@
+"""Results that would fail far away, or be taken in silence, are refused with the component that gives them."""
+
+import re
+
+import attrs
+import jax.numpy as jnp
+import pytest
+from tests.core.train.tiny import TINY
+
+import dovetail
+from dovetail.config import load
+from dovetail.errors import DovetailError
+from dovetail.train import loop
+
+
+def by_token(scores, group_ids, mask):
+    """A group filter that judges tokens."""
+    return mask
+
+
+def weighing(scores, group_ids):
+    """A group filter that returns weights."""
+    return jnp.ones(len(scores))
+
+
+def halving(scores, group_ids):
+    """A group filter that keeps every other completion."""
+    return jnp.arange(len(scores)) % 2 == 0
+
+
+@attrs.frozen(kw_only=True)
+class Diverging:
+    """A controller whose coefficient becomes NaN after the first step."""
+
+    def init(self, coef):
+        """Begin with the coefficient."""
+        return {"coef": jnp.float32(coef)}
+
+    def coef(self, state):
+        """Return it."""
+        return state["coef"]
+
+    def update(self, state, kl, samples):
+        """Lose it."""
+        return {"coef": state["coef"] * jnp.nan}
+
+
+@attrs.frozen(kw_only=True)
+class Incomplete:
+    """A task with an example that lacks something."""
+
+    lacks: str = "answer"
+
+    columns = ("answer",)
+
+    def examples(self, split):
+        """Return examples; all are whole but one."""
+        made = [{"prompt": f"{n}+1=", "answer": f"{n + 1}", "completion": f"{n + 1}"} for n in range(8)]
+        made[5].pop(self.lacks)
+        return made
+
+    def corpus(self):
+        """Return texts enough for the smallest vocabulary."""
+        return [f"{a}+{b}={a + b}" for a in range(40) for b in range(40)]
+
+
+FILTER = (*TINY, "sft.steps=0", "eval.every=None", "train.refill_rounds=1")
+TASK = (*TINY, "train.task=incomplete", "eval.every=None")
+CASES = {
+    "a filter of tokens": (
+        ("group_filter", "by_token", by_token),
+        (*FILTER, "train.group_filter=by_token"),
+        r"gives its decision the shape \(16, 6\); it has \(16,\) here, one number for each completion",
+    ),
+    "a filter of weights": (
+        ("group_filter", "weighing", weighing),
+        (*FILTER, "train.group_filter=weighing"),
+        r"gives its decision as float32; return booleans, as in `x > 0`",
+    ),
+    "a filter of completions": (
+        ("group_filter", "halving", halving),
+        (*FILTER, "train.group_filter=halving"),
+        r"keeps a group in part; return the same for all completions of a group",
+    ),
+    "a coefficient of NaN": (
+        ("kl_controller", "diverging", Diverging),
+        (*TINY, "sft.steps=0", "eval.every=None", "train.kl_coef=0.1", "train.kl_controller=diverging"),
+        r"gives train\.kl_coef = nan; return one finite number",
+    ),
+    "an example without an announced column": (
+        ("task", "incomplete", Incomplete),
+        TASK,
+        r"gives an example without 'answer', of completion, prompt",
+    ),
+    "an example without a prompt": (
+        ("task", "incomplete", Incomplete),
+        (*TASK, "task.incomplete.lacks='prompt'"),
+        r"gives an example without 'prompt', of answer, completion",
+    ),
+    "a demonstration without a completion": (
+        ("task", "incomplete", Incomplete),
+        (*TASK, "task.incomplete.lacks='completion'"),
+        r"gives an example without 'completion', of answer, prompt",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_wrong_result_is_refused_with_its_author(case, tmp_path):
+    (kind, name, target), settings, said = CASES[case]
+    dovetail.register(kind, name, target)
+    with pytest.raises(DovetailError) as caught:
+        loop.train(load(None, settings), tmp_path / "run")
+    assert re.fullmatch(rf"{kind}\.{name} of .* {said} \[.*test_wrong_results\.py:\d+\]", str(caught.value))
+
+
+def test_the_state_before_a_wrong_coefficient_is_saved(tmp_path):
+    dovetail.register("kl_controller", "diverging", Diverging)
+    _, settings, _ = CASES["a coefficient of NaN"]
+    with pytest.raises(DovetailError):
+        loop.train(load(None, [*settings, "run.checkpoint_every=99"]), tmp_path / "run")
+    assert (tmp_path / "run" / "checkpoints" / "steps" / "1").exists()
