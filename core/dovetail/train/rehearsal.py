@@ -101,8 +101,7 @@ def rehearse(extras: Extras) -> None:
     batch: dict[str, Any] = extras.empty(setup.config.train.prompts)
     if "staleness" in algorithm.plan:
         batch["staleness"] = batch["versions"]
-    coefficients = {name: jnp.float32(0) for name in algorithm.controllers}
-    moment = Moment.of(setup.config, 0, coefficients)
+    moment = Moment.of(setup.config, 0, {name: jnp.float32(0) for name in algorithm.controllers})
     remembering = algorithm.remembering
     state = remembering.build().init(setup.speakers.count) if remembering else None
     step = Rehearsal(algorithm=algorithm, graphdefs={role: graphdef for role, (graphdef, _) in stand_ins.items()})
