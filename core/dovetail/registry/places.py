@@ -109,8 +109,8 @@ def _file_of(module: str) -> str | None:
 
 def first_line(error: BaseException) -> str:
     """Return an error's type and the first line of its message: JAX's messages are long, and begin with the cause."""
-    advice = _TRACED if re.match("Tracer.*Conversion|Concretization", type(error).__name__) else ""
-    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}{advice}"
+    line, is_traced = str(error).strip().partition("\n")[0], re.match("Tracer.*Conversion|Concr", type(error).__name__)
+    return f"{type(error).__name__}: {line.rstrip('.') + _TRACED if is_traced else line}"
 
 
 def _in_one_package(file: str, other: str) -> bool:

@@ -93,7 +93,7 @@ CASES = {
     "a loss that branches": (
         ("policy_loss", "branching_loss", branching_loss, "train.policy_loss=branching_loss"),
         r"policy_loss\.branching_loss of .* raised TracerBoolConversionError: Attempted boolean conversion of traced"
-        r" array with shape bool\[\]\. It is traced, so there is no value yet: write jnp\.where for `if`, .*",
+        r" array with shape bool\[\]; it is traced: write jnp\.where for `if`, .*",
     ),
     "a mask of numbers": (
         ("completion_filter", "float_filter", float_filter, "train.completion_filter=['float_filter']"),
