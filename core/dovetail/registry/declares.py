@@ -47,6 +47,7 @@ class Claims(TypedDict, total=False):
     scheduled: bool
     absolute: bool
     needs_all: bool
+    needs_first: bool
     compares: bool
     range: tuple[float, float]
     examples: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
@@ -65,6 +66,7 @@ class Claims(TypedDict, total=False):
     in_flight: bool
     placed: bool
     slots: int
+    alphabet: str
     keeps_support: int
     keeps_choices: bool
 

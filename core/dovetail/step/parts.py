@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -114,10 +114,9 @@ def same_form(component: Component, before: Any, after: Any, method: str = "") -
     with component.named():
         was, now = (_leaves(each, "state" if method else "weights") for each in (before, after))
     for name in {**was, **now}:
-        if _form(was.get(name), jnp.result_type) != _form(now.get(name), jnp.result_type):
-            # as its author chose it: NumPy has 64 bits, which JAX counts as 32
-            own = lambda leaf: getattr(leaf, "dtype", None) or jnp.result_type(leaf)  # noqa: E731
-            there, here = (_form(each.get(name), own) for each in (was, now))
+        if _form(was.get(name)) != _form(now.get(name)):
+            # shown as its author chose it: NumPy has 64 bits, which JAX counts as 32
+            there, here = (_form(each.get(name), exact=True) for each in (was, now))
             of = f" from `{method}`" if method else ""
             raise component.wrong(f"returned{of} {name} {here}, which was {there} before; keep shape and type", method)
     return after
@@ -127,8 +126,9 @@ def _leaves(state: Any, root: str) -> dict[str, Any]:
     return {f"{root}{jax.tree_util.keystr(path)}": leaf for path, leaf in jax.tree.leaves_with_path(state)}
 
 
-def _form(leaf: Any, type_of: Callable[[Any], Any]) -> str:
-    return "missing" if leaf is None else f"{type_of(leaf)} {jnp.shape(leaf)}"
+def _form(leaf: Any, *, exact: bool = False) -> str:
+    dtype = getattr(leaf, "dtype", None) if exact else None
+    return "missing" if leaf is None else f"{dtype or jnp.result_type(leaf)} {jnp.shape(leaf)}"
 
 
 def split_metrics(result: Any) -> tuple[Any, dict[str, Array]]:

@@ -112,10 +112,5 @@ def rehearse(extras: Extras) -> None:
 def _stand_in(models: Models, role: str) -> tuple[Any, Weights]:
     """Return the structure and the shapes of a stand-in for a role's model."""
     section = role if role == CRITIC or models.has_own(role) else "train"
-    width, vocab_size = models.sizes(section)
-
-    def make() -> nnx.Module:
-        made = StandIn(width, vocab_size)
-        return with_head(made) if role == CRITIC else made
-
-    return split(nnx.eval_shape(make))
+    sizes = models.sizes(section)
+    return split(nnx.eval_shape(lambda: with_head(StandIn(*sizes)) if role == CRITIC else StandIn(*sizes)))

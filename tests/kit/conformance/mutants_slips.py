@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import fmean, median
 from typing import Annotated, Any
 
 import attrs
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from annotated_types import Ge, Interval
 from flax import nnx
@@ -20,6 +22,7 @@ from tests.kit.conformance.mutants_memory import _Controller
 
 import dovetail
 from dovetail.arrays import Groups, log_ratio, masked, per_token
+from dovetail.errors import DataError
 from dovetail_executor.pool.processes import Processes
 from dovetail_model.adapter.lora import linears
 from dovetail_model.layers.low_rank import LowRank
@@ -230,6 +233,74 @@ class _Sorted:
     def __call__(self, *columns: Sequence[Any]) -> Any:
         order = sorted(range(len(columns[0])), key=lambda row: len(columns[0][row]), reverse=True)
         return self.pooled(*([column[row] for row in order] for column in columns))
+
+
+LETTERS = "0123456789+-*/=() abcdefghijklmnopqrstuvwxyz"
+
+
+@attrs.frozen(kw_only=True)
+class _OfLetters:
+    """A token for each letter, after padding and the end."""
+
+    vocab_size: int = len(LETTERS) + 2
+    pad_id: int = 0
+    eos_ids: tuple[int, ...] = (1,)
+    strict: bool = True
+
+    def encode(self, text: str) -> list[int]:
+        if self.strict and (strange := {*text} - {*LETTERS}):
+            raise DataError(f"the tokenizer has no token for {min(strange)!r}")
+        return [LETTERS.index(letter) + 2 for letter in text if letter in LETTERS]
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return "".join(LETTERS[token - 2] for token in tokens if token > 1)
+
+    def render(self, prompt: Any) -> str:
+        if not isinstance(prompt, str):
+            raise DataError("a tokenizer of letters has no template for conversations")
+        return prompt
+
+    def bridge(self, messages: Any) -> list[int]:
+        raise DataError("a tokenizer of letters has no template for conversations")
+
+    def save(self, folder: Path) -> None:
+        (folder / "letters.txt").write_text(LETTERS)
+
+
+@right("tokenizer")
+@dovetail.declares(alphabet=LETTERS)
+@attrs.frozen(kw_only=True)
+class Letters:
+    """Each of 44 characters is a token, and no other is known."""
+
+    def make(self, corpus: Sequence[str]) -> Any:
+        """Return the tokenizer."""
+        return _OfLetters()
+
+    def load(self, folder: Path) -> Any:
+        """Return the tokenizer, if it is in the folder."""
+        return _OfLetters()
+
+
+@caught_by("tokenizer", "refuses_other_characters")
+@dovetail.declares(alphabet=LETTERS)
+@attrs.frozen(kw_only=True)
+class LeavesLettersOut(Letters):
+    """Leaves out what it does not know."""
+
+    def make(self, corpus: Sequence[str]) -> Any:
+        """Return the tokenizer."""
+        return _OfLetters(strict=False)
+
+
+@right("reward_manager")
+@dovetail.declares(needs_first=True)
+def gated_by_the_first(table, names):
+    """The mean of table over all names but the first, times that; NaN where the first is NaN."""
+    rest = table[:, 1:]
+    there = ~np.isnan(rest)
+    others = np.where(there.any(axis=1), np.where(there, rest, 0.0).sum(axis=1) / np.maximum(there.sum(axis=1), 1), 0.0)
+    return table[:, 0] + others
 
 
 @caught_by("pool", "scores_of_their_completions", slow=True)

@@ -37,10 +37,10 @@ def told(subject: Subject) -> list[str]:
             found += [f"{len(examples)} {split} examples", *(f"{split}: {each!r}" for each in shown)]
         return found
     if kind == "tokenizer":
-        from dovetail_kit.conformance.suites.data import TEXTS, tokenizer_of
+        from dovetail_kit.conformance.suites.data import texts_for, tokenizer_of
 
         tokenizer = tokenizer_of(subject)
-        return [f"{text!r} is encoded as {tokenizer.encode(text)}" for text in TEXTS]
+        return [f"{text!r} is encoded as {tokenizer.encode(text)}" for text in texts_for(subject)]
     if kind == "sampler":
         from dovetail_kit.conformance.suites.sweeps import play_study
 

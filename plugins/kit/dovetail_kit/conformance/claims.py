@@ -81,6 +81,8 @@ CLAIMS: Final[dict[str, Claim]] = {
     "scheduled": Claim(("optimizer",), "its method has a schedule of its own, such as a slow start"),
     "absolute": Claim(("early_stopping",), "judges a trial by its own curve, and may stop the only one"),
     "needs_all": Claim(("reward_manager",), "a completion on which any reward abstained has no score"),
+    "needs_first": Claim(("reward_manager",), "a completion on which the first reward abstained has no score"),
+    "alphabet": Claim(("tokenizer",), "the only characters that it encodes; others are refused with a DataError"),
     "absent_is_zero": Claim(("reward_manager",), "a reward that abstained counts as 0, as in a sum"),
     "compares": Claim(
         ("reward_manager", "group_filter"),

@@ -341,6 +341,8 @@ def abstaining_is_absence(subject: Subject) -> None:
     for names in (("first", "second"), ("second", "first")):
         ordered = table if names[0] == "first" else table[:, ::-1]
         found = np.asarray(manager(ordered.copy(), names))
+        if subject.declared.get("needs_first") and np.isnan(ordered[0, 0]):
+            continue
         if np.allclose(found, found[0]):
             continue  # it does not look at this reward
         if (np.diff(found) <= 0).all():
@@ -352,7 +354,7 @@ def abstaining_is_absence(subject: Subject) -> None:
 @check(
     "reward_manager",
     unless="absent_is_zero",
-    when=lambda component: not component.declares.get("needs_all"),
+    when=lambda component: not ({"needs_all", "needs_first"} & {*component.declares}),
     fix="Divide by how many rewards there are for the completion: np.nanmean(table, axis=1).",
 )
 def a_mean_of_what_is_given(subject: Subject) -> None:

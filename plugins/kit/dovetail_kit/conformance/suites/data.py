@@ -236,6 +236,14 @@ TEXTS = (
 )
 
 
+def texts_for(subject: Subject) -> tuple[str, ...]:
+    """Return texts that a tokenizer encodes: those of the suite, or if it has an alphabet, of these and of that."""
+    alphabet = subject.declared.get("alphabet")
+    if alphabet is None:
+        return TEXTS
+    return (*(text for text in TEXTS if {*text} <= {*alphabet}), alphabet[:40], alphabet[::-1][:40])
+
+
 def tokenizer_of(subject: Subject) -> Any:
     """Return the tokenizer of a subject, trained on the texts of this suite."""
 
@@ -258,7 +266,7 @@ def round_trip(subject: Subject) -> None:
     Rewards read decoded text, and demonstrations are trained on as encoded text: a lost space is a wrong answer.
     """
     tokenizer = tokenizer_of(subject)
-    for text in TEXTS:
+    for text in texts_for(subject):
         ids = tokenizer.encode(text)
         if not all(0 <= token < tokenizer.vocab_size for token in ids):
             raise Failed(f"{text!r} has the ids {ids}, but vocab_size is {tokenizer.vocab_size}")
@@ -272,6 +280,20 @@ def round_trip(subject: Subject) -> None:
             raise Failed(
                 f"{text!r} and an end-of-sequence token come back as {tokenizer.decode([*ids, *tokenizer.eos_ids])!r}"
             )
+
+
+@check("tokenizer", claim="alphabet", fix="Raise a DataError that names the character.")
+def refuses_other_characters(subject: Subject) -> None:
+    """A text with a character that is not in its alphabet is refused with a DataError.
+
+    Left out or replaced in silence, it would be missing from a prompt, and nobody would know.
+    """
+    other = next(letter for letter in "#~é\N{SNOWMAN}\N{OHM SIGN}" if letter not in subject.declared["alphabet"])
+    try:
+        ids = tokenizer_of(subject).encode(other)
+    except DovetailError:
+        return
+    raise Failed(f"{other!r} is not in its alphabet, and is encoded as {ids}")
 
 
 @check("tokenizer", fix="Put what the model expects before the prompt, and strip nothing.")
@@ -330,7 +352,7 @@ def saved(subject: Subject) -> None:
     with tempfile.TemporaryDirectory() as folder:
         tokenizer.save(Path(folder))
         again = subject.bind().load(Path(folder))
-    for text in TEXTS:
+    for text in texts_for(subject):
         if again.encode(text) != tokenizer.encode(text):
             raise Failed(f"{text!r} has the ids {tokenizer.encode(text)}, but {again.encode(text)} after loading")
     for name in ("vocab_size", "pad_id", "eos_ids"):

@@ -324,7 +324,8 @@ def combines(subject: Subject) -> None:
     """It returns one score per completion, NaN only where every reward abstained, and does not change the table.
 
     NaN in the table is an abstention. Treated as zero, it would penalise a completion that no reward has scored. A
-    manager that needs all rewards declares needs_all=True, and returns NaN where any of them abstained.
+    manager that needs all rewards declares needs_all=True, and returns NaN where any of them abstained; one that needs
+    the first declares needs_first=True.
     """
     table = np.array([[1.0, 2.0], [np.nan, 0.5], [np.nan, np.nan], [0.0, -1.0], [0.0, np.nan]])
     names = ("first", "second")
@@ -335,7 +336,9 @@ def combines(subject: Subject) -> None:
         raise Failed(f"a table of {len(table)} completions gets scores of shape {list(scores.shape)}")
     if not np.array_equal(table, before, equal_nan=True):
         raise Failed("it changes the table")
-    abstained = np.isnan(table).any(axis=1) if subject.declared.get("needs_all") else np.isnan(table).all(axis=1)
+    missing = np.isnan(table)
+    abstained = missing[:, 0] if subject.declared.get("needs_first") else missing.all(axis=1)
+    abstained = missing.any(axis=1) if subject.declared.get("needs_all") else abstained
     if not np.array_equal(np.isnan(scores), abstained):
         where = np.flatnonzero(abstained).tolist()
         raise Failed(f"the scores are {scores.tolist()}, and should be NaN for the completions {where} and no others")
