@@ -155,7 +155,7 @@ def test_a_column_that_is_not_a_number_stops_the_run_with_its_prompt(tmp_path, m
     grades = importlib.import_module("acme_rl.grades")
     example = grades.GradedSums._example
     monkeypatch.setattr(grades.GradedSums, "_example", lambda *given: example(*given) | {"grade": "hard"})
-    with pytest.raises(DataError, match="the column 'grade' is read as a field, and is 'hard' where the prompt is '"):
+    with pytest.raises(DataError, match="reads the column 'grade' as a field, and it is 'hard' where the prompt is '"):
         train(recipe("sft.steps=0"), tmp_path)
 
 

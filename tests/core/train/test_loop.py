@@ -400,7 +400,7 @@ def test_a_column_of_numbers_reaches_a_run_and_one_of_words_is_refused(tmp_path)
     last = run(tmp_path / "numbers", *chosen)
     assert 4 <= last["policy_loss/difficulty"] <= 12
     with pytest.raises(
-        DataError, match=r"the column 'difficulty' is read as a field, and is '\d+' where the prompt is "
+        DataError, match=r"reads the column 'difficulty' as a field, and it is '\d+' where the prompt is "
     ):
         run(tmp_path / "words", *chosen, "task.graded.words=True")
 
