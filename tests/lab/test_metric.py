@@ -42,6 +42,7 @@ SAMPLED = ("eval.samples=4", "eval.pass_at=(1, 4)")
         ("replay/age", ("train.replay=recent", CORRECTED)),
         ("reward_shaping/quality", ("train.reward_shaping=('reference_quality',)", "train.schedule=linear")),
         ("advantage/baseline", ("train.advantage=rae",)),
+        ("field/choices/agreement", ("train.replay_choices=True",)),
     ],
 )
 def test_metrics_that_there_are(metric, sets):

@@ -211,6 +211,8 @@ def _trained(config: Config) -> Iterator[str]:
         yield from (f"group_filter/{name}" for name in OVERSAMPLED)
     if config.several("train.schedule"):
         yield "schedule/weight"
+    if config.train.replay_choices:
+        yield from ("field/choices/agreement", "field/old_choices/agreement")
     if _has_turns(config):
         yield from (f"episode/{name}" for name in EPISODES)
 
