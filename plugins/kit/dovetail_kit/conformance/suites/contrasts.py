@@ -292,18 +292,16 @@ def being_cut_off_costs_once(subject: Subject) -> None:
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
-    mask, lost = fields["mask"].copy(), []
-    mask[mask.any(axis=1)] = True
+    rows, columns, lost = fields["mask"].any(axis=1, keepdims=True), np.arange(batch.TOKENS), []
     for length in (1, batch.TOKENS):
-        mask[:, length:] = False
-        last = np.cumsum(mask[:, ::-1], axis=1)[:, ::-1] == 1
-        given = batch.with_mask(fields, mask) | {"token_rewards": np.where(mask & last, 1.0, 0.0).astype(np.float32)}
+        mask = rows & (columns < length)
+        earned = np.where(rows & (columns == length - 1), 1.0, 0.0).astype(np.float32)
+        given = batch.with_mask(fields, mask) | {"token_rewards": earned}
         ended, cut = (
             np.where(mask, case.run(given | {"truncated": np.full(batch.ROWS, whether)}).value, 0).sum(axis=1)
             for whether in (False, True)
         )
         lost.append(float((ended - cut).max()))
-        mask[mask.any(axis=1)] = True
     if lost[1] > 2 * lost[0] + EPSILON:
         raise Failed(f"cut off, a completion of one token loses {lost[0]:.6g}, one of {batch.TOKENS} {lost[1]:.6g}")
 
