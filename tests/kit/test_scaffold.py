@@ -118,13 +118,13 @@ def test_who_wants_another_component_learns_where_it_goes(tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     assert main(["plugin", "new", "acme-rl", "reward", "r"]) == 0
     assert main(["plugin", "new", "acme-rl", "reward", "s"]) == 1
-    said = ", or add a component to this one: a file, and another register(...) in 'acme-rl/acme_rl/__init__.py'"
+    said = ", or add a component to this one: dovetail plugin add KIND NAME --to acme-rl"
     assert said in capsys.readouterr().err
 
 
 def test_a_plugin_that_is_installed_can_be_added_to(monkeypatch):
     monkeypatch.setattr("dovetail_kit.scaffold.third_parties", lambda: ["attrs"])
-    with pytest.raises(ConfigError, match=r"take another name, or add a component to this one: .*attrs/__init__\.py'"):
+    with pytest.raises(ConfigError, match=r"take another name, or add a component to this one: .* --to FOLDER"):
         of(distribution="attrs")
 
 

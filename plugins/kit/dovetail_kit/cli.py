@@ -1,4 +1,4 @@
-"""`dovetail doctor`, `dovetail plugins`, `dovetail docs`, `dovetail plugin new` and `dovetail plugin doctor`."""
+"""`dovetail doctor`, `plugins`, `docs`, and `dovetail plugin new`, `add` and `doctor`."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ def add(commands: Commands) -> None:
     place = "where to write KIND.md for each kind (default: docs/components)"
     pages.add_argument("--out", type=given_path, metavar="FOLDER", default=Path("docs/components"), help=place)
     pages.set_defaults(run=docs)
-    summary = "write a new plugin, or examine an installed one"
+    summary = "write a new plugin, add to one, or examine an installed one"
     actions = commands.add_group("plugin", help=summary)
     _add_new(actions)
+    _add_add(actions)
     _add_doctor(actions)
 
 
@@ -45,6 +46,16 @@ def _add_new(actions: Commands) -> None:
         "--out", type=given_path, metavar="FOLDER", help="where to write it (default: a folder with its name)"
     )
     new.set_defaults(run=new_plugin)
+
+
+def _add_add(actions: Commands) -> None:
+    summary = "add a component to a package: its file, its tests and its registration"
+    add = actions.add_parser("add", help=summary)
+    completed(add.add_argument("kind", help="kind of the component: policy_loss, advantage, reward, ..."), kinds)
+    add.add_argument("name", help="name of the component in a config: soft_clip")
+    place = "that of the package's pyproject.toml (default: this one)"
+    add.add_argument("--to", type=given_path, metavar="FOLDER", default=Path(), help=place)
+    add.set_defaults(run=add_component)
 
 
 def _add_doctor(actions: Commands) -> None:
@@ -123,6 +134,17 @@ def new_plugin(options: argparse.Namespace) -> int:
     )
     for note in plugin.notes(current()):
         print(note)
+    return 0
+
+
+def add_component(options: argparse.Namespace) -> int:
+    """Write a component into a package, and print what was done."""
+    from dovetail.registry import current
+    from dovetail_kit.addition import Addition
+
+    addition = Addition.of(options.to, options.kind, options.name, current())
+    for line in [*addition.write(), *addition.written.notes(current())]:
+        print(line)
     return 0
 
 

@@ -64,7 +64,16 @@ class NewPackage:
             UnknownNameError: if there is no such kind.
             PluginError: if the name of the component is not an identifier.
         """
-        package = _package_of(distribution)
+        return cls.within(_package_of(distribution), distribution, kind, name, registry)
+
+    @classmethod
+    def within(cls, package: str, distribution: str, kind: str, name: str, registry: Registry) -> NewPackage:
+        """Check the words about a component, those about its package being known.
+
+        Raises:
+            UnknownNameError: if there is no such kind.
+            PluginError: if the name of the component is not an identifier.
+        """
         if kind not in registry.kinds:
             known = registry.kinds
             raise UnknownNameError(f"unknown kind '{kind}'.{nearest(kind, known)} Kinds: {listing(known, 60)}")
@@ -76,6 +85,16 @@ class NewPackage:
     def component_file(self) -> str:
         """The file with the formula."""
         return f"{self.package}/{self.name}.py"
+
+    @property
+    def test_file(self) -> str:
+        """The file with its tests."""
+        return f"tests/test_{self.name}.py"
+
+    @property
+    def target(self) -> str:
+        """Where the component is, as it is registered."""
+        return f"{self.package}.{self.name}:{self._words['attribute']}"
 
     @property
     def usage(self) -> str:
@@ -127,7 +146,7 @@ class NewPackage:
             f"{self.package}/__init__.py": _fill("package/init.py.txt", words),
             f"{self.package}/py.typed": "",
             self.component_file: _fill(f"kinds/{stem}.py.txt", words),
-            f"tests/test_{self.name}.py": _fill(f"kinds/{stem}.test.txt", words),
+            self.test_file: _fill(f"kinds/{stem}.test.txt", words),
         }
 
     @property
@@ -222,7 +241,10 @@ def _package_of(distribution: str) -> str:
 
 def _how_to_add(file: Path | None) -> str:
     """Return how a plugin, given the file of its package, gets another component; nothing for None."""
-    return "" if file is None else f", or add a component to this one: a file, and another register(...) in '{file}'"
+    if file is None:
+        return ""
+    here = next((folder for folder in file.parents[1:3] if (folder / "pyproject.toml").is_file()), "FOLDER")
+    return f", or add a component to this one: dovetail plugin add KIND NAME --to {here}"
 
 
 def _file_of_plugin(distribution: str, package: str) -> Path | None:

@@ -1,0 +1,157 @@
+"""`dovetail plugin add`: another component for a package, with its tests and its registration."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from dovetail.errors import ConfigError
+from dovetail.registry import Registry
+from dovetail.registry.compatibility import API_GROUP
+from dovetail.registry.discovery import GROUP
+from dovetail_kit.scaffold import NewPackage
+
+HOOK: Final = "dovetail_components"
+WIDTH: Final = 120
+
+
+@attrs.frozen(kw_only=True)
+class Addition:
+    """A component that is to be added to a package.
+
+    Attributes:
+        folder: that of the package's `pyproject.toml`.
+        source: that in which its modules are: the folder itself, or its `src`.
+        hook: the file with the hook `dovetail_components`.
+        written: the package and the component, from whose templates the files are made.
+    """
+
+    folder: Path
+    source: Path
+    hook: Path
+    written: NewPackage
+
+    @classmethod
+    def of(cls, folder: Path, kind: str, name: str, registry: Registry) -> Addition:
+        """Look for the package in a folder, and check two words from a command line.
+
+        Raises:
+            ConfigError: if there is no plugin in the folder, or the component's files are there already.
+        """
+        project = _project(folder / "pyproject.toml")
+        announced = project.get("entry-points", {}).get(GROUP, {})
+        if not announced:
+            raise ConfigError(
+                f"'{folder / 'pyproject.toml'}' has no entry point in the group '{GROUP}', so it is not a plugin's;"
+                " `dovetail plugin new` writes one"
+            )
+        module = next(iter(announced.values())).partition(":")[0]
+        source, hook = _find(folder, module)
+        package = module.partition(".")[0]
+        if hook.parent == source:
+            raise ConfigError(
+                f"'{hook}' is a single module; make a package of it, the folder '{package}' with an __init__.py, so"
+                " that each component has a file"
+            )
+        written = NewPackage.within(package, project["name"], kind, name, registry)
+        made = cls(folder=folder, source=source, hook=hook, written=written)
+        for path in made.paths():
+            if path.exists():
+                raise ConfigError(f"'{path}' exists already and is not overwritten")
+        return made
+
+    def paths(self) -> tuple[Path, Path]:
+        """Return where the component and its tests are to be."""
+        return self.source / self.written.component_file, self.folder / self.written.test_file
+
+    def write(self) -> list[str]:
+        """Write the files, register the component, and return what was done and what is left to do, line by line."""
+        files = self.written.files()
+        for path, name in zip(self.paths(), (self.written.component_file, self.written.test_file), strict=True):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(files[name], encoding="utf-8")
+        done = [f"wrote {self.paths()[0]} and {self.paths()[1]}"]
+        text = self.hook.read_text(encoding="utf-8")
+        more = _registering(text, self.written)
+        if more is None:
+            call = "".join(line.strip() for line in _call("register", self.written, "").splitlines())
+            done.append(f"not registered: add this to the hook {HOOK}, wherever it is: {call}")
+        else:
+            self.hook.write_text(more, encoding="utf-8")
+            done.append(f"registered it in {self.hook}")
+        return done + self._announce()
+
+    def _announce(self) -> list[str]:
+        """Add the version of the kind's contract to `pyproject.toml`, where others are; return what is left to do."""
+        path, kind = self.folder / "pyproject.toml", self.written.kind
+        text = path.read_text(encoding="utf-8")
+        if kind.name in _project(path).get("entry-points", {}).get(API_GROUP, {}):
+            return []
+        header = re.search(
+            rf"""^\[project\.entry-points\.["']{re.escape(API_GROUP)}["']\][^\n]*\n""", text, re.MULTILINE
+        )
+        if header is None:
+            return []  # it says for no kind which contract it is written for
+        line = f'{kind.name} = "v{max(kind.versions)}"\n'
+        path.write_text(text[: header.end()] + line + text[header.end() :], encoding="utf-8")
+        return [f"added {line.strip()} to {path}: install the package again, pip install -e {self.folder}"]
+
+
+def _project(path: Path) -> Mapping[str, Any]:
+    """Return the table `project`.
+
+    Raises:
+        ConfigError: if there is none.
+    """
+    if not path.is_file():
+        raise ConfigError(
+            f"there is no '{path}'; run this in the folder of a plugin, or name that with --to FOLDER; `dovetail plugin"
+            " new` writes a plugin"
+        )
+    try:
+        project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"'{path}' cannot be read: {error}") from None
+    if not isinstance(project, dict) or "name" not in project:
+        raise ConfigError(f"'{path}' has no project.name")
+    return project
+
+
+def _find(folder: Path, module: str) -> tuple[Path, Path]:
+    """Return the folder in which modules are, and the file of one.
+
+    Raises:
+        ConfigError: if it is not there.
+    """
+    stem = Path(*module.split("."))
+    for source in (folder, folder / "src"):
+        for file in (source / stem / "__init__.py", (source / stem).with_suffix(".py")):
+            if file.is_file():
+                return source, file
+    raise ConfigError(f"its entry point names the module '{module}', which is neither in '{folder}' nor in its 'src'")
+
+
+def _registering(text: str, written: NewPackage) -> str | None:
+    """Return a module in which the hook registers one component more; None if the hook is not there, or not plain."""
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef) and node.name == HOOK]
+    if len(functions) != 1 or not functions[0].args.args:
+        return None
+    register, last = functions[0].args.args[-1].arg, functions[0].body[-1]
+    assert last.end_lineno is not None
+    lines = text.splitlines(keepends=True)
+    lines.insert(last.end_lineno, _call(register, written, " " * last.col_offset))
+    return "".join(lines)
+
+
+def _call(register: str, written: NewPackage, indent: str) -> str:
+    words = [f'"{word}"' for word in (written.kind.name, written.name, written.target)]
+    line = f"{indent}{register}({', '.join(words)})\n"
+    if len(line) <= WIDTH:
+        return line
+    return "".join([f"{indent}{register}(\n", *(f"{indent}    {word},\n" for word in words), f"{indent})\n"])
