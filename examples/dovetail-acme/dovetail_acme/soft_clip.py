@@ -39,8 +39,9 @@ def soft_clip(
     Returns:
         The loss per token, which `train.loss_agg` averages.
 
-    >>> soft_clip(jnp.zeros((1, 2)), jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.array([[True, False]])).shape
-    (1, 2)
+    >>> new, old, true = jnp.array([[-1.0]]), jnp.array([[-1.5]]), jnp.array([[True]])
+    >>> round(soft_clip(new, old, jnp.array([[3.0]]), true, temperature=2.0).item(), 4)  # x = ½: -3·tanh(1)/2
+    -1.1424
     """
     x = masked(logps, mask) - masked(old_logps, mask)
     return jnp.where(mask, -masked(advantages, mask) * jnp.tanh(temperature * x) / temperature, 0.0)

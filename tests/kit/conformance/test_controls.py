@@ -25,6 +25,7 @@ PREFIX = "tests.kit.conformance.mutants_"
 WITH_CONTROLS = (
     "apart",
     "contrasts",
+    "limits",
     "loops",
     "manners",
     "named",
@@ -35,6 +36,7 @@ WITH_CONTROLS = (
     "spellings",
     "turned",
     "variants",
+    "words",
 )
 for each in WITH_CONTROLS:
     importlib.import_module(PREFIX + each)

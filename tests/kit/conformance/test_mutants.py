@@ -15,6 +15,7 @@ from tests.kit.conformance import (
     mutants_data,
     mutants_directions,
     mutants_episodes,
+    mutants_limits,
     mutants_loops,
     mutants_losses,
     mutants_manners,
@@ -38,6 +39,7 @@ from tests.kit.conformance import (
     mutants_turns,
     mutants_variants,
     mutants_weights,
+    mutants_words,
 )
 from tests.kit.conformance.mutants import MUTANTS
 from tests.sampled import sampled
@@ -56,6 +58,7 @@ MODULES = (
     mutants_data,
     mutants_directions,
     mutants_episodes,
+    mutants_limits,
     mutants_loops,
     mutants_losses,
     mutants_manners,
@@ -79,6 +82,7 @@ MODULES = (
     mutants_turns,
     mutants_variants,
     mutants_weights,
+    mutants_words,
 )
 
 

@@ -313,6 +313,15 @@ def with_mask(fields: Fields, mask: np.ndarray) -> Fields:
     return fields | {name: value for name, value in follow.items() if name in fields}
 
 
+def scaled(fields: Fields, factor: float) -> Fields:
+    """Return fields whose floats are farther apart, or nearer."""
+    return fields | {
+        name: (value * np.float32(factor)).astype(value.dtype)
+        for name, value in fields.items()
+        if is_float(value) and name != "weights"
+    }
+
+
 def with_scores(fields: Fields, scores: Any) -> Fields:
     """Replace the rewards in every form: scores, their table, and token rewards (on the last policy token).
 

@@ -25,6 +25,10 @@ LEARNT = tuple(kind.name for kind in current().kinds.values() if kind.term or ki
 """Kinds that train a model, so that their gradients matter."""
 
 
+class ReturnsNothing(Inapplicable):
+    """A component forgets to return something, which the check `shapes` says."""
+
+
 @attrs.define(eq=False)
 class ArrayCase:
     """A component on its batch. It is compiled once; all checks that keep the shapes share the program."""
@@ -152,7 +156,10 @@ class ArrayCase:
         """Call it with its hyperparameters bound; returns a tuple of values, and the metrics."""
         bound = self.subject.bind(**floats)
         value, metrics = split_metrics(bound(*(fields[name] for name in self.component.reads)))
-        return (value if isinstance(value, tuple) else (value,)), metrics
+        values = value if isinstance(value, tuple) else (value,)
+        if value is None:
+            raise ReturnsNothing("it returns None: see the check 'shapes'")
+        return values, metrics
 
     def _counted(self, fields: Fields, floats: Any) -> Any:
         self.traces += 1

@@ -6,11 +6,14 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import attrs
 
 from dovetail.registry import Component
+
+UNWORKED: Final = "so nothing says whether it computes what it should: see 'Work out an example' in docs/plugins.md"
+"""Why it is worth saying that a component has no example; a report is searched for it."""
 
 
 class Failed(AssertionError):

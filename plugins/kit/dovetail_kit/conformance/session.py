@@ -18,7 +18,7 @@ from dovetail.registry.compatibility import owner_of
 from dovetail.registry.discovery import GROUP
 from dovetail.registry.one_file import add_to_environment, files
 from dovetail_kit.conformance import stamp
-from dovetail_kit.conformance.check import Check, applicable
+from dovetail_kit.conformance.check import UNWORKED, Check, applicable
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.verdict import judge, report
 from dovetail_kit.doctor import examine, examine_methods
@@ -102,6 +102,7 @@ class Conformance:
         self.distributions = tuple(_known(name) for name in distributions)
         self.tallies: dict[str, _Tally] = {name: _Tally() for name in self.distributions}
         self.records: list[stamp.Record] = []
+        self.unworked: list[str] = []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
@@ -160,6 +161,9 @@ class Conformance:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count the outcomes; under pytest-xdist this sees the reports of every worker."""
+        component, _, name = report.nodeid.partition("::")
+        if report.skipped and name == "examples_of_its_docstring" and UNWORKED in report.longreprtext:
+            self.unworked.append(component)
         for name, value in report.user_properties:
             if name == PROPERTY:
                 distribution, expected = cast("tuple[str, int]", value)
@@ -187,7 +191,11 @@ class Conformance:
                 )
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Report which distributions conform."""
+        """Report which distributions conform, and which components no example says what to compute."""
+        if self.unworked:
+            terminalreporter.write_line(
+                f"without a worked example, so that nothing says what it should compute: {listing(self.unworked)}"
+            )
         for record in self.records:
             terminalreporter.write_line(
                 f"{record.distribution} {record.version} conforms to dovetail {record.dovetail}: {record.checks}"

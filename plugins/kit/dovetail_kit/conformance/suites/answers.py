@@ -195,6 +195,58 @@ def no_answer_no_score(subject: Subject) -> None:
             raise Failed(f"beside others without an answer, {short(record['completions'])} gets {told}")
 
 
+@check(
+    "reward",
+    claim="abstains",
+    when=is_alone,
+    fix="Compare with None, and with the empty text if that means no answer: `if answer is None`, not `if not answer`.",
+)
+def zero_is_an_answer(subject: Subject) -> None:
+    """If it takes numbers as answers, it scores a completion also where the right answer is the number 0.
+
+    `if not answer` takes zero for a missing answer: no completion to such a question is ever scored.
+    """
+    like = [record for record in records_of(subject) if str(record.get("answer", "")).lstrip("-").isdigit()]
+    if not like:
+        raise Inapplicable("no example has an answer that is a number")
+    for form in (int, float):
+        five, zero = call_on(subject, [like[0] | {"answer": form(number)} for number in (5, 0)])
+        if five is not None and zero is None:
+            raise Failed(
+                f"where the answer is {form(5)!r} a completion gets {five!r}, and where it is {form(0)!r} none"
+            )
+
+
+def _relative(component: Component) -> str | None:
+    """Return the number by which an answer may be off, if the docstring calls it relative."""
+    names = [name for name in component.params if re.search(r"tol", name)]
+    return names[0] if names and re.search(r"\brelative\b", component.doc) else None
+
+
+@check(
+    "reward",
+    claim="examples",
+    when=lambda component: is_alone(component) and _relative(component) is not None,
+    fix="Multiply it by the answer: abs(found - true) <= tolerance * abs(true).",
+)
+def relative_to_the_answer(subject: Subject) -> None:
+    """With a `tolerance` that its docstring calls relative, an answer of a million may be off by half of that share.
+
+    Taken for a difference, it refuses every large answer that is nearly right, and takes a small one that is not.
+    """
+    record, answer = good_of(subject)
+    name, true = _relative(subject.component), 1_000_000
+    share = subject.params[name or ""]
+    if not isinstance(share, float) or not 1e-5 < share < 1:
+        raise Inapplicable(f"'{name}' is {share!r}")
+    said = (true, true + int(0.5 * share * true), true + int(2 * share * true), 2 * true)
+    right, near, far, wrong = call_on(subject, [spelt(record, answer, each, true) for each in said])
+    if None in (right, near, far, wrong) or not np.sum(right) > np.sum(wrong):
+        raise Inapplicable("it does not tell right from wrong by the number alone")
+    if not np.sum(near) > np.sum(wrong):
+        raise Failed(f"with '{name}' = {share:g}, for the answer {true} a text that says {said[1]} gets {near!r}")
+
+
 @check("reward", claim="last_answer", when=is_alone, fix="Take the last match, not the first: re.findall(...)[-1].")
 def the_last_answer(subject: Subject) -> None:
     """If a completion gives two answers, the last one counts.
@@ -233,10 +285,11 @@ def the_last_answer_votes(subject: Subject) -> None:
 
     Numbers of the reasoning come first: a vote among completions would count steps, not results.
     """
-    for form in FORMS:
-        first, last, both = (_answered(subject, form, *said) for said in (("7",), ("42",), ("7", "42")))
-        if None not in (first, last) and first != last and both == first:
-            raise Failed(f"{form.format('7')!r} and then {form.format('42')!r} has the answer {both!r}")
+    for form in (*FORMS, "({})", "The answer is ({})."):
+        for one, other in (("7", "42"), ("A", "B")):
+            first, last, both = (_answered(subject, form, *said) for said in ((one,), (other,), (one, other)))
+            if None not in (first, last) and first != last and both == first:
+                raise Failed(f"{form.format(one)!r} and then {form.format(other)!r} has the answer {both!r}")
 
 
 @check("answer", fix="Convert what is a number, decimal.Decimal(text).normalize() say, and return its text.")

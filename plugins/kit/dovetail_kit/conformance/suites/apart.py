@@ -87,3 +87,26 @@ def a_turn_earns_its_reward(subject: Subject) -> None:
             if not np.allclose(*found, atol=1e-6):
                 return
     raise Failed(f"a reward of 5 or of -5 in any turn of row {LONG_ROWS[0]} or {LONG_ROWS[1]} changes nothing in it")
+
+
+OF_TURNS = frozenset({"turn_rewards", "turn_mask", "anchor_ids", "void_turns", "old_turn_values", "turn_values"})
+"""Fields with a column for each turn, which turns index."""
+
+
+@check(
+    "advantage",
+    reads=["turns"],
+    when=lambda component: not OF_TURNS & {*component.reads},
+    fix="Count from the token's own turn: gamma ** (turn of the reward - turn of the token).",
+)
+def turns_have_no_first(subject: Subject) -> None:
+    """If all turns have numbers that are larger by two, nothing changes.
+
+    A discount that is counted from the first turn gives the later ones too little credit, whatever they earn.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    mask = fields["mask"]
+    for given in (fields, batch.with_scores(fields, np.linspace(-1, 1, batch.ROWS))):
+        later = given | {"turns": np.where(mask, given["turns"] + 2, given["turns"]).astype(given["turns"].dtype)}
+        same(case.run(later).value, case.run(given).value, "with all turns two later: the advantage", where=mask)

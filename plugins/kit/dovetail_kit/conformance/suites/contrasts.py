@@ -195,14 +195,21 @@ def no_more_than_the_ratio(subject: Subject) -> None:
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
-    for gap in (0.3, -0.3, FAR_OFF, -FAR_OFF):
-        off = fields["old_logps"].copy()
-        off[SHORT] -= np.float32(gap)
-        result = case.run(fields | {"rollout_logps": off})
-        weight = float(np.where(kept_tokens(result, fields), result.value, 0)[SHORT, 0])
+    weights = {gap: _weight(case, fields, gap) for gap in (0.3, -0.3, FAR_OFF, -FAR_OFF)}
+    if np.isclose(weights[0.3], weights[-0.3], rtol=1e-3) and 0 <= weights[0.3] <= 1:
+        raise Inapplicable("it weighs by how far off a token is, on either side alike, and not by the ratio")
+    for gap, weight in weights.items():
         low, high = sorted((1.0, float(np.exp(gap))))
         if weight and not low - EPSILON <= weight <= high + EPSILON:
             raise Failed(f"where the log-ratio is {gap:g}, and the ratio {np.exp(gap):.6g}, the weight is {weight:.6g}")
+
+
+def _weight(case: ArrayCase, fields: batch.Fields, gap: float) -> float:
+    """Return the weight of a completion of one token whose log-ratio is this."""
+    off = fields["old_logps"].copy()
+    off[SHORT] -= np.float32(gap)
+    result = case.run(fields | {"rollout_logps": off})
+    return float(np.where(kept_tokens(result, fields), result.value, 0)[SHORT, 0])
 
 
 @check(

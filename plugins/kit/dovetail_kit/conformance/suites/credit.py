@@ -122,10 +122,17 @@ def a_baseline_lowers(subject: Subject) -> None:
         )
     later = _advantages(case, fields, _taught(subject, fields, lessons["good"], 2 * OFTEN))
     moved, size = np.abs(later - found["good"]).max(), max(1.0, np.abs(found["good"]).max())
-    if moved > SETTLED * size:
+    if moved > SETTLED * size and not _comes_nearer(subject, case, fields, lessons["good"]):
         raise Failed(
             f"the same batch {OFTEN} times more moves an advantage by {moved:.6g}, although it is the same scores"
         )
+
+
+def _comes_nearer(subject: Subject, case: ArrayCase, fields: batch.Fields, scores: Any) -> bool:
+    """Tell whether a baseline that still moves is on its way to the scores that it is taught."""
+    lesson = batch.with_scores(fields, scores)
+    early, late = (np.abs(_advantages(case, lesson, _taught(subject, fields, scores, n * OFTEN))).max() for n in (1, 2))
+    return bool(late < early)
 
 
 @check("advantage", when=has_state, fix="Keep the state in float32, and return it as it is if no row has a token.")

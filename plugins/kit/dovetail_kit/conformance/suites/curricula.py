@@ -176,3 +176,22 @@ def no_score_is_no_failure(subject: Subject) -> None:
                 f"after a step in which prompt {prompt} has no score its '{name}' is {absent[name][prompt]:.6g}, as"
                 f" after scores of 0; before it was {before[prompt]:.6g}"
             )
+
+
+@check("curriculum", fix="Add up with np.add.at(count, chosen, 1): count[chosen] += 1 counts a prompt once.")
+def counts_a_prompt_twice(subject: Subject) -> None:
+    """If a prompt is chosen twice in a step, what is remembered depends on both of its scores.
+
+    An assignment by indices keeps one of them, and which one nobody said.
+    """
+    curriculum: Any = subject.bind()
+    state = steps_of(curriculum, FEW)
+    chosen = np.array([3, 3, 1])
+    found = []
+    for first, second in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)):
+        scores = np.repeat([[first], [second], [0.5]], SAMPLES, axis=1)
+        after, _ = split_metrics(curriculum.update({n: a.copy() for n, a in state.items()}, chosen.copy(), scores))
+        found.append(after)
+    changes = [bool(differing(found[0], other)) for other in found[1:]]
+    if changes[0] != changes[1]:
+        raise Failed("of two scores of a prompt in one step, one changes what is remembered, and the other does not")

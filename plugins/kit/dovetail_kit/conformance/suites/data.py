@@ -128,6 +128,12 @@ def answers_of_their_own(subject: Subject) -> None:
             f"of {len(shown)} demonstrations {own:.0%} have the answer of their own record, and {max(others):.0%} that"
             " of the one beside it"
         )
+    given = {answer.strip() for answer in answers}
+    alone = float(np.mean([text.strip() in given for text in texts]))  # nothing but somebody's answer
+    if len(given) > FEW and alone > own + CLEARLY:
+        raise Failed(
+            f"of {len(shown)} demonstrations {alone:.0%} are the answer of some record, and {own:.0%} that of their own"
+        )
 
 
 def _text_of(completion: Any) -> str:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import doctest
-import inspect
-import io
 import pickle
 import re
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import attrs
-import jax
 
 from dovetail.config import dump, load
 from dovetail.config.resolved import defaults
@@ -22,7 +17,7 @@ from dovetail.config.types import Mismatch, fit, literal
 from dovetail.errors import DovetailError, PluginError, listing, nearest
 from dovetail.registry import REQUIRED, current
 from dovetail.registry.compatibility import ENGINE
-from dovetail_kit.conformance.check import Failed, Inapplicable, check, checks
+from dovetail_kit.conformance.check import Failed, check, checks
 from dovetail_kit.conformance.claims import CLAIMS
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.pages import of_call
@@ -171,24 +166,3 @@ def declarations(subject: Subject) -> None:
                     f"{claim} names '{name}', which is not a hyperparameter.{nearest(name, component.params)}"
                     f" Hyperparameters: {listing(component.params)}"
                 )
-
-
-@check(fix="Correct the example, or the component.")
-def examples_of_its_docstring(subject: Subject) -> None:
-    """The examples in its docstring, lines that begin with >>>, give what stands below them.
-
-    They are the first thing that a user tries, and all that some read.
-    """
-    target = inspect.unwrap(subject.component.load())
-    text = inspect.getdoc(target) or ""
-    module = sys.modules.get(target.__module__)
-    if ">>>" not in text or module is None:
-        raise Inapplicable("there are none")
-    test = doctest.DocTestParser().get_doctest(text, dict(vars(module)), subject.component.name, None, None)
-    said = io.StringIO()
-    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        failed = doctest.DocTestRunner(verbose=False, optionflags=flags).run(test, out=said.write).failed
-    if failed:
-        told = [line.strip() for line in said.getvalue().splitlines() if line.strip() and not line.startswith("*")]
-        raise Failed(" ".join(told[1:])[:300])

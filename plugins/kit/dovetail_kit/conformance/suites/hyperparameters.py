@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Final, Literal, get_args, get_origin
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import LEARNT, ArrayCase, on_batch
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.compare import Result, finite, read_where
-from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.subject import Subject, allows
 from dovetail_kit.conformance.suites.numbers import CONTROLLERS, SCHEDULES, TOTAL, schedule_of
 from dovetail_kit.conformance.suites.values import ARRAYS
 
@@ -27,6 +28,15 @@ FIX = (
 ROUNDING = 1e-5
 FAR = 3.0
 """What fields are multiplied by, so that bounds are met."""
+UPPER: Final = re.compile(r"(^|_)(max|maximum|upper|high|cap|ceiling)(_|$)")
+LOWER: Final = re.compile(r"(^|_)(min|minimum|lower|low|floor)(_|$)")
+CEILING: Final = re.compile(r"^(ceiling|cap|dual_clip|max_ratio)$")
+PAIRS: Final = (("lower", "upper"), ("low", "high"), ("min", "max"), ("floor", "ceiling"))
+OF_TIME: Final = re.compile(r"time_?(limit|out)|deadline|retries|workers|threads|processes|concurren")
+"""In names, that a number decides how long something may take, or how much of it goes on at a time."""
+DISTANCE: Final = re.compile(r"eps|clip|delta|range|width")
+"""In names, that a bound is how far from something, so that a lower one may be larger than the upper one."""
+LARGE, SMALL = 3, 0.3
 
 
 @check(*ARRAYS, when=on_batch, name="every_number_counts", fix=FIX)
@@ -44,9 +54,13 @@ def every_number_counts(subject: Subject) -> None:
         if tried and not any(_counts_as(case, name, other) for other in tried):
             raise Failed(f"'{name}' = {value} can be changed to {listing(map(str, tried))} unseen")
     for name, value in own_numbers(subject).items():
-        seen = any(_differs(case, fields, name, other) for fields in _batches(case) for other in tries(value))
+        tried = _sensible(subject, name, tries(value))
+        seen = any(_differs(case, fields, name, other) for fields in _batches(case) for other in tried)
         if not seen and not any(_counts_under(case, option, name, value) for option in _options(subject)):
-            raise Failed(f"'{name}' = {value:g} can be changed to {listing(f'{x:g}' for x in tries(value))} unseen")
+            raise Failed(f"'{name}' = {value:g} can be changed to {listing(f'{x:g}' for x in tried)} unseen")
+    for name, values in _optional(subject).items():
+        if not any(_counts_as(case, name, other) for other in values):
+            raise Failed(f"'{name}' = None can be changed to {listing(f'{x:g}' for x in values)} unseen")
 
 
 @check(*SCHEDULES, *CONTROLLERS, name="every_number_counts", fix=FIX)
@@ -60,6 +74,9 @@ def every_number_of_a_curve_counts(subject: Subject) -> None:
     for name, value in own_numbers(subject).items():
         if all(np.array_equal(curve(subject, {name: np.float32(other)}), expected) for other in tries(value)):
             raise Failed(f"'{name}' = {value:g} can be changed to {listing(f'{x:g}' for x in tries(value))} unseen")
+    for name, values in _optional(subject).items():
+        if all(np.array_equal(curve(subject, {name: other}), expected) for other in values):
+            raise Failed(f"'{name}' = None can be changed to {listing(f'{x:g}' for x in values)} unseen")
 
 
 @check(
@@ -127,7 +144,10 @@ def numbers_of(subject: Subject) -> dict[str, Any]:
     return {
         name: value
         for name, value in subject.params.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and name not in left_out
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and name not in left_out
+        and not OF_TIME.search(name)
     }
 
 
@@ -146,19 +166,46 @@ def tries(value: Any) -> tuple[float, ...]:
     return tuple(x for x in (0.5 * value, 2 * value + 0.1, 0.0, 0.9, 30.0) if x != value)
 
 
+def off_by_default(component: Component, name: str) -> tuple[Any, ...]:
+    """Return numbers that an optional one, None by default, may well be: an upper bound above 1, a lower one below, and
+    others both.
+    """
+    options = {plain(option) for option in union_of(plain(component.hints[name]))}
+    if component.params[name] is not None or not {int, float} & options:
+        return ()
+    wanted = (LARGE,) if UPPER.search(name) else (SMALL,) if LOWER.search(name) else (LARGE, SMALL)
+    found = [float(value) for value in wanted] if float in options else [LARGE]
+    allowed = tuple(value for value in found if allows(component, name, value))
+    return (
+        allowed or tuple(value for value in (0.5, 0.9, 2.0) if float in options and allows(component, name, value))[:1]
+    )
+
+
+def _optional(subject: Subject) -> dict[str, tuple[Any, ...]]:
+    """Return the numbers that are None by default and are to do something, each with other values."""
+    component = subject.component
+    left_out = (*component.common, *subject.declared.get("idle", ()), *subject.declared.get("settings", ()))
+    found = {name: off_by_default(component, name) for name in component.params if name not in left_out}
+    return {name: values for name, values in found.items() if values}
+
+
+def _sensible(subject: Subject, name: str, values: tuple[float, ...]) -> tuple[float, ...]:
+    """Return the values of a lower bound that are below the upper one of the same name, if there is one; those of a
+    ceiling that are not far below it, where it would be another bound.
+    """
+    if CEILING.search(name):
+        return tuple(value for value in values if value >= 0.5 * float(subject.params[name]))
+    if DISTANCE.search(name):
+        return values
+    partners = [name.replace(low, high) for low, high in PAIRS if low in name and name.replace(low, high) != name]
+    upper = next((float(subject.floats[each]) for each in partners if each in subject.floats), None)
+    return values if upper is None else tuple(value for value in values if value < upper)
+
+
 def _batches(case: ArrayCase) -> Iterator[batch.Fields]:
     yield case.fields()
     for factor in (FAR, FAR**3, 0.01):
-        yield _scaled(case.fields(1), factor)
-
-
-def _scaled(fields: batch.Fields, factor: float) -> batch.Fields:
-    """Return fields whose floats are farther apart, or nearer."""
-    return fields | {
-        name: (value * np.float32(factor)).astype(value.dtype)
-        for name, value in fields.items()
-        if batch.is_float(value) and name != "weights"
-    }
+        yield batch.scaled(case.fields(1), factor)
 
 
 def _differs(case: ArrayCase, fields: batch.Fields, name: str, value: float) -> bool:

@@ -12,6 +12,8 @@ from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.values import ARRAYS, ZERO_OUTSIDE
 
 GARBAGE = (np.nan, np.inf, 1e30, -1e30)
+EMPTIED = 1
+"""A row of a group of two, whose rows are emptied together."""
 ORDER = np.array([3, 0, 5, 7, 2, 4, 6, 1])
 
 
@@ -106,6 +108,23 @@ def empty_rows(subject: Subject) -> None:
     case = ArrayCase.of(subject)
     if not fits_other_shapes(case):
         _compare_other_shape(case, live_rows(case), 0, "without the empty row: the value")
+    _compare_without_a_group(case)
+
+
+def _compare_without_a_group(case: ArrayCase) -> None:
+    """Complain if a prompt whose completions are all empty counts."""
+    fields = case.fields()
+    if "group_ids" not in fields:
+        return
+    kept = np.flatnonzero(fields["group_ids"] != fields["group_ids"][EMPTIED])
+    mask = fields["mask"].copy()
+    mask[fields["group_ids"] == fields["group_ids"][EMPTIED]] = False
+    emptied = batch.with_mask(fields, mask)
+    fewer, all_there = case.eager(batch.take_rows(emptied, kept)), case.run(emptied)
+    for ours, theirs in zip(fewer.values, all_there.values, strict=True):
+        by_row = theirs.ndim and theirs.shape[0] == batch.ROWS
+        where = mask[kept] if ours.shape[:2] == mask[kept].shape else mask[kept].any(axis=1) if by_row else True
+        same(ours, theirs[kept] if by_row else theirs, "without a group of empty rows: the value", where=where)
 
 
 def fits_other_shapes(case: ArrayCase) -> bool:

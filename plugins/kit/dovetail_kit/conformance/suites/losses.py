@@ -48,6 +48,9 @@ def learns_from_policy_tokens(subject: Subject) -> None:
         raise Failed(f"the gradients by {', '.join(result.gradients) or 'no field'} are zero everywhere")
 
 
+FAR = 8.0
+
+
 @check(
     *LOSSES,
     unless="whole_groups",
@@ -64,6 +67,7 @@ def micro_batches(subject: Subject) -> None:
     result = case.run(fields)
     _alone(case, fields)
     _alone(case, near_on_policy(fields))  # where no bound hides what a sum over the batch does
+    _alone(case, batch.scaled(fields, FAR))  # and where bounds are met
     if fits_other_shapes(case):  # then fewer rows have given the same already
         return
     rows = [0, 1, 5]

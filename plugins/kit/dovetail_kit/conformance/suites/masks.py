@@ -147,3 +147,55 @@ def weights_are_one_on_average(subject: Subject) -> None:
 def _drawn(fields: batch.Fields, draw: int) -> batch.Fields:
     keys = {"key": jax.random.key(draw), "row_keys": jax.random.split(jax.random.key(draw), batch.ROWS)}
     return fields | {name: key for name, key in keys.items() if name in fields}
+
+
+@check(
+    "completion_filter",
+    "loss_mask",
+    when=lambda component: {*component.reads} <= STRUCTURE and bool(_wholes(component)),
+    fix="Count policy tokens, jnp.cumsum(mask, axis=1), and not columns.",
+)
+def gaps_count_for_no_number(subject: Subject) -> None:
+    """Where whole numbers are small, too, a gap in the mask, at the output of a tool, makes no difference.
+
+    The first tokens of a completion are the first that the policy wrote, wherever they stand.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    closed = batch.closed(fields)
+    for name in _wholes(subject.component):
+        for value in (1, 2, 3, 4):
+            if not allows(subject.component, name, value):
+                continue
+            ours, theirs = (case.eager(each, **{name: value}).value for each in (closed, fields))
+            if ours.shape == fields["mask"].shape and not np.allclose(ours[closed["mask"]], theirs[fields["mask"]]):
+                raise Failed(f"with '{name}' = {value} the tokens are treated otherwise with the gaps closed")
+
+
+def _wholes(component: Component) -> list[str]:
+    return [name for name, value in component.params.items() if type(value) is int]
+
+
+LEFT_OUT: Final = re.compile(r"(^|_)(dropped|excluded|left_out|rejected|removed|filtered)(_|$)")
+
+
+@check(*FILTERS, "group_filter", fix="Report what is left out: 1 where the mask is true, and the result false.")
+def counts_what_it_leaves_out(subject: Subject) -> None:
+    """A metric called `dropped`, `rejected` or the like, of zeros and ones, is not the other way round.
+
+    A curve that shows what is kept under this name makes a filter look strict that is lax.
+    """
+    case = ArrayCase.of(subject)
+    mask = case.fields()["mask"]
+    for seed in range(3):
+        result = case.run(batch.scaled(case.fields(seed), 3.0) if seed else case.fields())
+        kept = (result.value != 0) & (mask if result.value.ndim > 1 else mask.any(axis=1))
+        for name, metric in result.metrics.items():
+            if not LEFT_OUT.search(name) or metric.shape not in (mask.shape, mask.shape[:1]):
+                continue
+            where = mask if metric.ndim > 1 else mask.any(axis=1)
+            own = kept if kept.ndim == metric.ndim else kept.any(axis=1) if metric.ndim == 1 else None
+            if own is None or not np.isin(metric[where], (0, 1)).all():
+                continue
+            if np.array_equal(metric[where] > 0, own[where]) and own[where].any():
+                raise Failed(f"the metric '{name}' is 1 for what is kept, and 0 for what is left out")

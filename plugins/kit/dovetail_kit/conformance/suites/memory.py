@@ -27,6 +27,7 @@ from dovetail_kit.conformance.suites.numbers import (
 )
 
 LONG = 200
+OBSERVED = (0.0, 9.0, 0.01, 0.2, 0.0, 40.0, 0.05, 0.3, 1.0, 0.02, 0.4, 2.0)
 START = 0.1
 FEW, LITTLE = 20, 0.02
 """Updates at the target, and the share by which they may move a coefficient."""
@@ -97,6 +98,25 @@ def remembers_completions(subject: Subject) -> None:
         finite(leaf, "after a batch without policy tokens: the state")
 
 
+@check(*CONTROLLERS, unless="constant", fix='Return it with the others: {**state, "integral": integral}.')
+def keeps_what_it_adds_up(subject: Subject) -> None:
+    """Each number of its state either changes in some steps, or comes from the coefficient that it began with.
+
+    An integral or a mean that is computed and not returned begins again in each step: it is what was just observed.
+    """
+    controller, other = subject.bind(**subject.floats), subject.bind(**subject.floats)
+    first, elsewhere = controller.init(0.1), other.init(0.7)
+    if not isinstance(first, dict):
+        raise Inapplicable("its state is not a dict: see the check 'state_under_scan'")
+    state, moved = first, set()
+    for value in OBSERVED:
+        state = controller.update(state, jnp.float32(value), jnp.int32(64))
+        moved |= {name for name in first if not np.array_equal(state[name], first[name])}
+    fixed = {name for name in first if np.array_equal(first[name], elsewhere[name])}
+    for name in sorted(fixed - moved):
+        raise Failed(f"in {len(OBSERVED)} steps state['{name}'] stays {np.asarray(first[name]).tolist()}")
+
+
 def differ(state: Any, other: Any) -> bool:
     """Tell whether two states differ anywhere."""
     pairs = zip(jax.tree.leaves(state), jax.tree.leaves(other), strict=True)
@@ -106,6 +126,7 @@ def differ(state: Any, other: Any) -> bool:
 @check(
     *CONTROLLERS,
     unless="constant",
+    when=lambda component: not component.declares.get("scheduled"),
     fix="Compare what is observed with the target, and move the coefficient; bound it where it is multiplied.",
 )
 def reacts(subject: Subject) -> None:
@@ -195,7 +216,7 @@ def takes_large_steps(subject: Subject) -> None:
 @check(
     *CONTROLLERS,
     unless="constant",
-    when=lambda component: not DELAY.search(" ".join(component.params)),
+    when=lambda component: not component.declares.get("scheduled") and not DELAY.search(" ".join(component.params)),
     fix="Compute the coefficient from the new mean, not from that of the state.",
 )
 def what_was_just_observed_counts(subject: Subject) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 
 from dovetail.registry import Component
+from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.subject import Subject, allows
@@ -15,6 +16,11 @@ from dovetail_kit.conformance.suites.directions import EPSILON
 
 BONUS: Final = re.compile(r"^((entropy_)?bonus(_\w+)?|entropy_(coef|coefficient|weight|bonus))$")
 FLOOR: Final = re.compile(r"^(floor|entropy_floor|min_entropy)$")
+BONUS_IN_WORDS: Final = re.compile(r"\bbonus\b", re.IGNORECASE)
+DIVERGENCE: Final = re.compile(r"(^|_)kl$")
+SUCCESS: Final = "success_at"
+QUANTILE: Final = re.compile(r"^quantile$")
+ZERO: Final = re.compile(r"\b(?:0|zero) (?:changes nothing|for none|switches (?:it|this) off|leaves)")
 LAST: Final = re.compile(r"^(?P<first>\w+)_(final|end|last)$")
 
 
@@ -45,6 +51,45 @@ def a_bonus_raises_entropy(subject: Subject) -> None:
             if large > small + EPSILON:
                 raise Failed(
                     f"the gradients by entropy add up to {small:.6g} with '{name}' = 0.01, and to {large:.6g} with 0.5"
+                )
+
+
+@check(
+    "loss_term",
+    reads=["entropy"],
+    when=lambda component: not _bonuses(component) and bool(BONUS_IN_WORDS.search(component.summary)),
+    fix="Return what is to be minimised: minus the entropy.",
+)
+def what_is_called_a_bonus_raises_entropy(subject: Subject) -> None:
+    """A term whose docstring begins by calling it a bonus of entropy raises the entropy.
+
+    Returned as it is, and minimised, it is a penalty: the policy collapses the faster the larger its coefficient.
+    """
+    case = ArrayCase.of(subject)
+    pull = float(case.run(case.fields()).gradients["entropy"].sum())
+    if pull > EPSILON:
+        raise Failed(f"the gradients by entropy add up to {pull:.6g}: descending lowers it")
+
+
+@check(
+    "policy_loss",
+    reads=["logps", "old_logps"],
+    fix="Take old_logps - logps, or exp(x) - 1 - x with x = logps - old_logps: the samples are the old policy's.",
+)
+def a_divergence_is_positive(subject: Subject) -> None:
+    """A metric called `..._kl` is not negative where all tokens that were sampled have become less likely.
+
+    With the sign turned, the curve falls as the policy moves away, and a limit on it is never reached.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    result = case.run(fields | {"logps": (fields["old_logps"] - np.float32(0.5)).astype(np.float32)})
+    for name, metric in result.metrics.items():
+        if DIVERGENCE.search(name):
+            seen = float(np.mean(metric[fields["mask"]] if metric.shape == fields["mask"].shape else metric))
+            if seen < -EPSILON:
+                raise Failed(
+                    f"where log-probabilities have fallen by 0.5, the metric '{name}' is {seen:.6g} on average"
                 )
 
 
@@ -118,6 +163,92 @@ def a_floor_is_below(subject: Subject) -> None:
                 f"with '{name}' = {floor:g} the gradients by entropy add up to {pulls[0]:.6g} where it is"
                 f" {floor / 4:.4g}, and to {pulls[1]:.6g} where it is {4 * floor:.4g}"
             )
+
+
+@check(
+    "policy_loss",
+    "loss_term",
+    "loss_mask",
+    "field",
+    "reward_shaping",
+    "completion_filter",
+    "advantage",
+    reads=["scores"],
+    when=lambda component: SUCCESS in component.params,
+    fix="Reaching it is enough: scores >= success_at.",
+)
+def reaching_it_is_success(subject: Subject) -> None:
+    """A score that equals `success_at` counts as one that is above it.
+
+    With rewards of 0 and 1 and a bound of 1, nothing ever succeeds that has to exceed it.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    bound = float(subject.params[SUCCESS])
+    found = [
+        case.run(batch.with_scores(fields, np.full(batch.ROWS, bound + off)))
+        for off in (-1e-3 * max(1.0, abs(bound)), 0.0, 1e-3 * max(1.0, abs(bound)))
+    ]
+    below, at, above = (
+        np.where(fields["mask"] if each.value.shape == fields["mask"].shape else True, each.value, 0) for each in found
+    )
+    if np.abs(above - below).max() > 0.05 and np.abs(at - below).max() < 0.1 * np.abs(above - below).max():
+        raise Failed(f"a score of {bound:g}, which is '{SUCCESS}', counts as one below it")
+
+
+@check(
+    "advantage",
+    reads=["scores"],
+    unless="not_monotone",
+    when=lambda component: any(QUANTILE.search(name) for name in component.params),
+    fix="Pass it as it is: the quantile of 0.9 is the score that nine tenths do not exceed.",
+)
+def a_higher_quantile_is_a_higher_baseline(subject: Subject) -> None:
+    """The larger a number called `quantile` is, the lower are the advantages that are compared with it.
+
+    Counted from the other end, an ambitious baseline becomes a lenient one.
+    """
+    case = ArrayCase.of(subject)
+    fields = batch.with_scores(case.fields(), np.linspace(0, 1, batch.ROWS) ** 2)
+    for name in (name for name in subject.floats if QUANTILE.search(name)):
+        if all(allows(subject.component, name, value) for value in (0.2, 0.8)):
+            low, high = (
+                float(np.where(fields["mask"], case.run(fields, subject.floats | {name: np.float32(q)}).value, 0).sum())
+                for q in (0.2, 0.8)
+            )
+            if high > low + EPSILON:
+                raise Failed(f"the advantages add up to {low:.6g} with '{name}' = 0.2, and to {high:.6g} with 0.8")
+
+
+def _off_at_zero(component: Component) -> list[str]:
+    """Return the numbers of which the docstring says that zero changes nothing."""
+    lines = {name: re.search(rf"^\s*{name}:([^\n]*)", component.doc, re.MULTILINE) for name in component.params}
+    return [name for name, line in lines.items() if line and ZERO.search(line[1])]
+
+
+@check(
+    "reward_shaping",
+    reads=["token_rewards"],
+    when=lambda component: bool(_off_at_zero(component)),
+    fix="Multiply what is added by it, and what is left by one less it.",
+)
+def zero_changes_nothing(subject: Subject) -> None:
+    """If the docstring says of a number that zero changes nothing, the rewards are then what they were.
+
+    Read the other way round, the setting that is to switch it off is its full strength.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    for name in _off_at_zero(subject.component):
+        if name in subject.floats and allows(subject.component, name, 0.0):
+            value = case.run(fields, subject.floats | {name: np.float32(0)}).value
+            changed = fields["mask"] & ~np.isclose(value, fields["token_rewards"], atol=1e-5)
+            if changed.any():
+                row, token = np.argwhere(changed)[0]
+                raise Failed(
+                    f"with '{name}' = 0 the reward of token [{row}, {token}] is {value[row, token]:.6g} instead of"
+                    f" {fields['token_rewards'][row, token]:.6g}"
+                )
 
 
 def _floors(component: Component) -> list[str]:

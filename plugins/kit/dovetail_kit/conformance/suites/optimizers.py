@@ -21,6 +21,7 @@ OF_ADAM = ({"b1", "b2"}, {"beta1", "beta2"})
 HUMP = 1.5
 SEVERAL = 300
 DECAY = "weight_decay"
+NORM = re.compile(r"^(clip_norm|max_norm|max_grad_norm|max_gradient_norm)$")
 LIMIT = re.compile(r"^(bound|clip|clip_norm|max_norm|max_grad_norm|max_step)$")
 
 
@@ -39,6 +40,23 @@ def _steps(
             found.append(jax.tree.map(np.asarray, updates))
             states.append(state)
     return found, states
+
+
+@check("optimizer", fix="Return the count with the moments: count + 1, optax.safe_increment(state.count).")
+def counts_its_steps(subject: Subject) -> None:
+    """If its state has whole numbers, some of them change in the first steps.
+
+    A count that stays where it began makes every step the first one: a correction for the start that goes on for ever.
+    """
+    _, states = _steps(subject, 8)
+    counts = [
+        (number, jax.tree_util.keystr(path))
+        for number, (path, leaf) in enumerate(jax.tree.leaves_with_path(states[0]))
+        if jnp.shape(leaf) == () and jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.integer)
+    ]
+    leaves = [jax.tree.leaves(state) for state in states]
+    if counts and not any(leaf[number] != leaves[0][number] for leaf in leaves for number, _ in counts):
+        raise Failed(f"in {len(states) - 1} steps state{counts[0][1]} stays {leaves[0][counts[0][0]]}")
 
 
 def _is_adam(component: Component) -> bool:
@@ -140,3 +158,31 @@ def bounds_its_steps(subject: Subject) -> None:
                 f"with '{name}' = {subject.floats[name]:g} the first step along a gradient of 10³ is {sizes[0]:.6g}"
                 f" long, and {sizes[1]:.6g} along one of 10⁶"
             )
+
+
+def _norms(component: Component) -> list[str]:
+    return [name for name in component.params if NORM.search(name)]
+
+
+@check(
+    "optimizer",
+    unless="undefined_at_rest",
+    when=lambda component: bool(_norms(component)) and not component.declares.get("noisy"),
+    fix="Clip before the gradient is scaled by its moments: optax.clip_by_global_norm comes first in the chain.",
+)
+def bounds_the_gradient(subject: Subject) -> None:
+    """A number called `max_norm` or `max_grad_norm` does nothing to a gradient whose norm is far below it.
+
+    Behind Adam's scaling it bounds the step, whose norm is the root of the number of weights: a smaller learning rate.
+    """
+    for name in _norms(subject.component):
+        if name in subject.floats and allows(subject.component, name, 1e6):
+            below, free = (
+                _steps(subject, 1, scale=1e-3, changed={name: np.float32(bound)})[0][0]["kernel"]
+                for bound in (subject.floats[name], 1e6)
+            )
+            if not np.allclose(below, free, rtol=1e-3, atol=1e-9):
+                raise Failed(
+                    f"with a gradient of norm below 0.01, '{name}' = {subject.floats[name]:g} makes the first step"
+                    f" {np.abs(below).max():.6g}, and 10⁶ {np.abs(free).max():.6g}"
+                )

@@ -10,11 +10,13 @@ import numpy as np
 from dovetail.errors import listing
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.states import differing, shapes
-from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.subject import Subject, allows
 
 FRESH, ROWS, TOKENS, PROMPT = 3, 4, 5, 2
 STEPS = 6
 MANY = 40
+HALF = 0.5
+CAPACITY, ROOM = "capacity", 24
 IDS = 260_000
 """The size of a large vocabulary: such ids do not fit into 16 bits."""
 
@@ -169,3 +171,41 @@ def goes_on_taking_in(subject: Subject) -> None:
         if step >= MANY // 2:
             late += [group.tobytes() for group in fresh["tokens"]]
     raise Failed(f"of the groups from step {MANY // 2} on, none has joined a step until step {MANY}")
+
+
+@check("replay", fix="Advance the place where the next group is stored, and keep it in the state.")
+def fills_its_places(subject: Subject) -> None:
+    """Once many groups have been stored, at least half of those that join are not empty, if any ever are.
+
+    A buffer that is written to at the same place in each step stays empty elsewhere, and empty groups join instead.
+    """
+    replay = subject.bind()
+    state, joined = replay.init(_empty()), []
+    for step in range(MANY):
+        earlier, state, _ = _step(replay, state, step, _fresh(step))
+        joined += [earlier["mask"].any(axis=(1, 2))] * (step >= MANY // 2)
+    share = float(np.mean(joined))
+    if 0 < share < HALF:
+        raise Failed(f"from step {MANY // 2} to {MANY}, of the groups that join {share:.0%} have a token")
+
+
+@check(
+    "replay",
+    when=lambda component: CAPACITY in component.params and allows(component, CAPACITY, ROOM),
+    fix="Move the place where the next group goes on by as many as were stored, and keep it in the state.",
+)
+def uses_its_room(subject: Subject) -> None:
+    """With a `capacity` of 24 groups, some group that joins is older than the step before.
+
+    A buffer that writes to the same places in each step forgets every group at once, whatever its size.
+    """
+    replay = Subject(subject.component, {**subject.given, CAPACITY: ROOM}).bind()
+    state, born, oldest = replay.init(_empty()), {}, 0
+    for step in range(MANY):
+        fresh = _fresh(step)
+        earlier, state, _ = _step(replay, state, step, fresh)
+        for group in np.flatnonzero(earlier["mask"].any(axis=(1, 2))):
+            oldest = max(oldest, step - born[earlier["tokens"][group].tobytes()])
+        born |= {group.tobytes(): step for group in fresh["tokens"]}
+    if oldest == 1:
+        raise Failed(f"in {MANY} steps of {FRESH} groups each, every group that joins is from the step before")

@@ -10,7 +10,7 @@ from dovetail.errors import listing
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase, without_key
 from dovetail_kit.conformance.check import Failed, check
-from dovetail_kit.conformance.compare import same
+from dovetail_kit.conformance.compare import Result, same
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.directions import EPSILON
 from dovetail_kit.conformance.suites.values import ARRAYS
@@ -127,6 +127,35 @@ def _seen_at_the_last(case: ArrayCase, fields: batch.Fields, counts: Any) -> Non
         raise Failed(f"of {len(LEVELS)} different rewards at the last token it makes {told}")
 
 
+@check(
+    "reward_shaping",
+    reads=["scores", "token_rewards"],
+    fix="Add what a score earns at the last policy token, once: jnp.where(last, bonus[:, None], 0.0).",
+)
+def a_score_counts_once(subject: Subject) -> None:
+    """What a completion gets for its score does not grow with its length.
+
+    A bonus that is added at every token is as many times as large as a completion is long: long ones are paid for it.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    rows, columns, earned = fields["mask"].any(axis=1, keepdims=True), np.arange(batch.TOKENS), []
+    for length in (1, batch.TOKENS):
+        mask = rows & (columns < length)
+        last = np.where(rows & (columns == length - 1), 1.0, 0.0).astype(np.float32)
+        given = batch.with_mask(fields, mask) | {"token_rewards": last}
+        low, high = (
+            np.where(mask, case.run(given | {"scores": np.full(batch.ROWS, score, np.float32)}).value, 0).sum(axis=1)
+            for score in (0.0, 1.0)
+        )
+        earned.append(float(np.abs(high - low).max()))
+    if earned[1] > 2 * earned[0] + EPSILON:
+        raise Failed(
+            f"a score of 1 instead of 0 changes the sum of a completion of one token by {earned[0]:.6g}, of one"
+            f" of {batch.TOKENS} by {earned[1]:.6g}"
+        )
+
+
 @check("loss_mask", fix="Weigh a token by zero or more; the sign is the advantage's business.")
 def never_negative(subject: Subject) -> None:
     """No weight is negative: that would train a token against its advantage.
@@ -143,17 +172,25 @@ def never_negative(subject: Subject) -> None:
 
 @check(*ARRAYS, when=without_key, fix="Divide by counts of the mask, never by a width; take shares of policy tokens.")
 def padding_for_other_numbers(subject: Subject) -> None:
-    """Columns of padding change nothing under other values of the float hyperparameters either.
+    """Columns of padding change nothing under other values of the float hyperparameters either, nor where everything is
+    farther apart.
 
-    A share of the padded width may go unnoticed at its default, and count at another value.
+    A share of the padded width may go unnoticed at its default, or while no bound is met, and count otherwise.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
+    for factor in (1.5, 8.0):
+        far = batch.scaled(fields, factor)
+        _same_when_wider(far, case.eager(batch.widened(far, batch.TOKENS)), case.run(far), f"{factor:g} times as far")
     own = {name: value for name, value in subject.floats.items() if name not in subject.component.common}
     for factor in (0.5, 0.2) if own else ():
         floats = {name: np.float32(value * factor) for name, value in own.items()}
         wide = case.eager(batch.widened(fields, batch.TOKENS), **floats)
-        for ours, theirs in zip(wide.values, case.run(fields, subject.floats | floats).values, strict=True):
-            cut = ours[:, : batch.TOKENS] if ours.ndim > 1 and ours.shape[1] == 2 * batch.TOKENS else ours
-            where = fields["mask"] if theirs.shape[:2] == fields["mask"].shape else True
-            same(cut, theirs, f"with {factor:g} times its numbers, and twice the width: the value", where=where)
+        _same_when_wider(fields, wide, case.run(fields, subject.floats | floats), f"with {factor:g} times its numbers")
+
+
+def _same_when_wider(fields: batch.Fields, wide: Result, narrow: Result, how: str) -> None:
+    for ours, theirs in zip(wide.values, narrow.values, strict=True):
+        cut = ours[:, : batch.TOKENS] if ours.ndim > 1 and ours.shape[1] == 2 * batch.TOKENS else ours
+        where = fields["mask"] if theirs.shape[:2] == fields["mask"].shape else True
+        same(cut, theirs, f"{how}, and twice the width: the value", where=where)

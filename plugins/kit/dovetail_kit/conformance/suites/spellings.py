@@ -165,3 +165,26 @@ def reasoning_has_lines(subject: Subject) -> None:
     for record, ours, theirs in zip(broken, call_on(subject, broken), call_on(subject, records), strict=True):
         if not equal_within(ours, theirs, ROUNDING):
             raise Failed(f"{short(record['completions'])} gets {ours!r}, and with its reasoning in one line {theirs!r}")
+
+
+def _counts_words(component: Component) -> bool:
+    """Tell whether a hyperparameter is a number of words, by its line in the docstring."""
+    numbers = [name for name, value in component.params.items() if type(value) in (int, float)]
+    said = [re.search(rf"^\s*{name}:([^\n]*)", component.doc, re.MULTILINE) for name in numbers]
+    return is_alone(component) and any(line and re.search(r"\bwords\b", line[1]) for line in said)
+
+
+@check("reward", when=_counts_words, fix="Count words, len(text.split()), and not characters.")
+def words_are_counted(subject: Subject) -> None:
+    """If a number is one of words, by its line in the docstring, longer words change nothing.
+
+    Characters in place of words make a limit four times as strict.
+    """
+    like = records_of(subject)[0]
+    for count in (1, 3, 10, 40, 150, 600):
+        short_ones, long_ones = (
+            call_on(subject, [like | {"completions": " ".join(f"{word}{number}" for number in range(count))}])[0]
+            for word in ("a", "extraordinarily")
+        )
+        if not equal_within(short_ones, long_ones, ROUNDING):
+            raise Failed(f"{count} short words get {short_ones!r}, and as many long ones {long_ones!r}")

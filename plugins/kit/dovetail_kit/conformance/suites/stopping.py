@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 import numpy as np
 
 from dovetail.errors import ConfigError
+from dovetail.registry import Component
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
-from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.subject import Subject, allows
 
 HOPELESS = -100.0
+MANY = 9
+GRACE = re.compile(r"^(grace|grace_steps|min_steps|warmup_steps)$")
 
 
 def _asked(subject: Subject, curve: Any, others: Any) -> Any:
@@ -48,14 +52,14 @@ def judges(subject: Subject) -> None:
 
 @check("early_stopping", unless="absolute", fix="Compare with the others at the same step: higher is better.")
 def spares_the_best(subject: Subject) -> None:
-    """It never stops the trial that is ahead of all others, or was at the step that it has reached.
+    """It never stops a trial that is ahead of all others at every step that it has reached, or at all but the first.
 
     A young trial that is compared with what old ones have come to is stopped for its age.
     """
     others = [[(step, 0.001 * trial * step) for step in range(0, 100, 10)] for trial in range(1, 6)]
     for length, begin in itertools.product(range(1, 10), (1.0, 0.0, -1.0)):
         curve = [(step, 0.01 * step if step else begin) for step in range(0, 10 * length, 10)]
-        if length == 1 and begin < 0:
+        if begin < 0 and length < MANY:  # an average remembers a bad start for a while
             continue
         if _asked(subject, curve, others):
             raise Failed(
@@ -117,3 +121,29 @@ def stops_the_hopeless(subject: Subject) -> None:
 
 def _orders(others: list[Any]) -> tuple[list[Any], ...]:
     return others, others[::-1], others[7:] + others[:7]
+
+
+def _graces(component: Component) -> list[str]:
+    return [name for name in component.params if GRACE.search(name)]
+
+
+@check(
+    "early_stopping",
+    when=lambda component: bool(_graces(component)),
+    fix="Compare it with the step of the last figure, curve[-1][0], and not with how many figures there are.",
+)
+def grace_is_in_steps(subject: Subject) -> None:
+    """With a number called `grace` or `min_steps` of 10, it stops at step 50 what it stops there with one of 0.
+
+    Taken for a number of evaluations, it lasts longer the more rarely a run is evaluated.
+    """
+    others = [[(step, 0.1 + 0.001 * trial) for step in range(0, 101, 50)] for trial in range(8)]
+    curve = [(0, HOPELESS), (50, HOPELESS)]
+    for name in _graces(subject.component):
+        verdicts = []
+        for steps in (0, 10):
+            if not allows(subject.component, name, steps) or not isinstance(subject.params[name], int):
+                break
+            verdicts.append(_asked(Subject(subject.component, {**subject.given, name: steps}), curve, others))
+        if verdicts == [True, False]:
+            raise Failed(f"at step 50 it stops a hopeless trial with '{name}' = 0, and not with 10")

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from dovetail.errors import ConfigError
+from dovetail_kit.conformance.case import global_generators
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 
@@ -89,3 +90,15 @@ def begins_alike(subject: Subject) -> None:
     few, more = play_study(subject), play_study(subject, draws=DRAWS + 3)
     if [each.values for each in few[:DRAWS]] != [each.values for each in more[:DRAWS]]:
         raise Failed(f"of {DRAWS + 3} draws the first {DRAWS} are other ones than of {DRAWS}")
+
+
+@check("sampler", fix="Draw from random.Random(seed), or from numpy.random.default_rng(seed), of the study's own.")
+def leaves_global_generators_alone(subject: Subject) -> None:
+    """It neither draws from nor seeds the generators that all of Python, or numpy, shares.
+
+    Whatever else draws from them in between changes the settings, and a sweep that goes on gets others.
+    """
+    before = global_generators()
+    play_study(subject)
+    if global_generators() != before:
+        raise Failed("a study changes the state of a global random number generator")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ REWARDS = ("process_reward", "reward")
 ROUNDING = 1e-6
 MADE_UP = {"prompt": "What is 6 * 7?", "answer": "42"}
 """The columns of a record where no example is declared."""
+VOTES = ("it is {}", "<answer>{}</answer>", "#### {}", r"\boxed{{{}}}")
+NUMBERS = ("0", "41", "43", "0.001", "-1000000", "1000000")
 SECONDS = 20
 """Processor time for all hostile texts together; careful code takes far less than one second."""
 
@@ -231,6 +234,22 @@ def by_its_group(subject: Subject) -> None:
     _compare(records, twice[: len(records)], twice[len(records) :], ROUNDING)
     side_by_side = call_on(subject, [record for record in records for _ in range(2)])
     _compare(records, twice[: len(records)], side_by_side[::2], ROUNDING)
+    _votes(subject, records[0])
+
+
+def _votes(subject: Subject, like: dict[str, Any]) -> None:
+    """Complain if, among answers of which several are given, others' answers or the order decide."""
+    groups = (("4", "5"), ("5", "5", "6"), ("6", "4", "4", "6"))
+    for form in VOTES:
+        said = [(number, answer) for number, answers in enumerate(groups) for answer in answers]
+        records = [like | {"completions": form.format(answer), "group_ids": number} for number, answer in said]
+        together = call_on(subject, records)
+        for number in range(len(groups)):
+            rows = [row for row, record in enumerate(records) if record["group_ids"] == number]
+            own = [records[row] for row in rows]
+            alone = call_on(subject, own)
+            _compare(own, [together[row] for row in rows], alone, ROUNDING)
+            _compare(own[::-1], alone[::-1], call_on(subject, own[::-1]), ROUNDING)
 
 
 def equal_within(ours: Any, theirs: Any, within: float) -> bool:
@@ -314,9 +333,15 @@ def within_range(subject: Subject) -> None:
     """
     low, high = subject.declared["range"]
     records = records_of(subject)
+    if not starts_processes(subject):
+        records += [record | {"completions": _other_number(record, number)} for record in records for number in NUMBERS]
     for record, value in zip(records, call_on(subject, records), strict=True):
         if value is not None and not low <= value <= high:
             raise Failed(f"{short(record['completions'])} gets {value!r}, outside {low} to {high}")
+
+
+def _other_number(record: dict[str, Any], number: str) -> str:
+    return re.sub(r"-?\d+(\.\d+)?", number, str(record["completions"]))
 
 
 @check("reward_manager", fix="Use np.nansum and the like on the table, and return NaN where a whole row is NaN.")

@@ -12,7 +12,7 @@ from dovetail.kinds.fields import LOGITS
 from dovetail.registry import current
 from dovetail.registry.compatibility import ENGINE
 from dovetail_kit.conformance import batch
-from dovetail_kit.conformance.case import ArrayCase, on_batch
+from dovetail_kit.conformance.case import ArrayCase, ReturnsNothing, on_batch
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.compare import finite, read_where, same
 from dovetail_kit.conformance.subject import Subject
@@ -55,7 +55,10 @@ def shapes(subject: Subject) -> None:
     Only the aggregation adds tokens up: its weights are computed on the whole mini-batch before it is split. A loss
     that sums or averages by itself is normalised twice, and wrongly under gradient accumulation.
     """
-    values, metrics = ArrayCase.of(subject).announced()
+    try:
+        values, metrics = ArrayCase.of(subject).announced()
+    except ReturnsNothing:
+        raise Failed("it returns None; a function without `return` does") from None
     rows, tokens = batch.ROWS, batch.TOKENS
     wanted = (rows,) if subject.component.kind in BY_ROW else (rows, tokens)
     for number, value in enumerate(values if subject.component.kind not in ANY_SHAPE else ()):

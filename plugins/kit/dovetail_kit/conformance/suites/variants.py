@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -12,7 +11,8 @@ from dovetail.ranges import plain, union_of
 from dovetail.registry import Component
 from dovetail_kit.conformance.case import on_batch
 from dovetail_kit.conformance.check import Check, Failed, Inapplicable, applicable, check
-from dovetail_kit.conformance.subject import Subject, allows
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.hyperparameters import off_by_default
 from dovetail_kit.conformance.suites.numbers import SCHEDULES
 from dovetail_kit.conformance.suites.values import ARRAYS
 
@@ -35,9 +35,6 @@ AT_A_POINT: Final = ("on_policy_gradient",)
 """Checks of what a bound may change where it has an effect."""
 OF_WORDS: Final = ("clip_side", *AT_A_POINT)
 """Checks that hold for each word, but may fail with a further bound: a dual clip stops what `clip_side` sees go on."""
-UPPER: Final = re.compile(r"(^|_)(max|maximum|upper|high|cap|ceiling)(_|$)")
-LOWER: Final = re.compile(r"(^|_)(min|minimum|lower|low|floor)(_|$)")
-LARGE, SMALL = 3, 0.3
 
 
 @attrs.frozen
@@ -61,20 +58,9 @@ def _variants(component: Component) -> Iterator[_Variant]:
         for word in words if default in (None, *words) else ():
             if word != default:
                 yield _Variant(name, (word,), OF_WORDS)
-        numbers = _numbers(component, name) if default is None and {int, float} & {*options} else ()
+        numbers = off_by_default(component, name)
         if numbers:
             yield _Variant(name, numbers, AT_A_POINT)
-
-
-def _numbers(component: Component, name: str) -> tuple[Any, ...]:
-    """Return numbers that an optional one may well be: an upper bound above 1, a lower one below, and others both."""
-    wanted = (LARGE,) if UPPER.search(name) else (SMALL,) if LOWER.search(name) else (LARGE, SMALL)
-    options = {plain(option) for option in union_of(plain(component.hints[name]))}
-    found = [float(value) for value in wanted] if float in options else [LARGE]
-    allowed = tuple(value for value in found if allows(component, name, value))
-    return (
-        allowed or tuple(value for value in (0.5, 0.9, 2.0) if float in options and allows(component, name, value))[:1]
-    )
 
 
 def _has_variants(component: Component) -> bool:

@@ -1,0 +1,77 @@
+"""The claim about the examples of docstrings: they are right, and they pin down what a component computes."""
+
+from __future__ import annotations
+
+import doctest
+import functools
+import inspect
+import io
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dovetail_kit.conformance.check import UNWORKED, Failed, Inapplicable, check
+from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.numbers import CONTROLLERS, SCHEDULES
+from dovetail_kit.conformance.suites.values import ARRAYS
+
+WORKED: Final = (*ARRAYS, *CONTROLLERS, *SCHEDULES, "answer", "process_reward", "reward", "reward_manager")
+"""Kinds whose components compute something that can be worked out by hand."""
+FLAGS: Final = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@check(fix="Correct the example, or the component.")
+def examples_of_its_docstring(subject: Subject) -> None:
+    """The examples in its docstring, lines that begin with >>>, give what stands below them; one of them shows a number
+    that it computes.
+
+    They are the first thing that a user tries, and all that some read. The other checks know what every component of
+    its kind must do, and nothing of the formula that this one is to compute.
+    """
+    target = inspect.unwrap(subject.component.load())
+    computes = subject.component.kind in WORKED
+    if ">>>" not in (inspect.getdoc(target) or "") or target.__module__ not in sys.modules:
+        raise Inapplicable(f"there are none, {UNWORKED}" if computes else "there are none")
+    failed, said = _run(target)
+    if failed:
+        told = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("*")]
+        raise Failed(" ".join(told[1:])[:300])
+    if computes and inspect.isfunction(target) and not _run(target, {target.__name__: _altered(target)})[0]:
+        raise Inapplicable(f"they look at no number that it computes, {UNWORKED}")
+
+
+def _run(target: Any, names: dict[str, Any] | None = None) -> tuple[int, str]:
+    """Run the examples of a docstring, some names of the module replaced; return how many failed, and the report."""
+    space = {"jax": jax, "jnp": jnp, "np": np} | vars(sys.modules[target.__module__]) | (names or {})
+    test = doctest.DocTestParser().get_doctest(inspect.getdoc(target) or "", space, target.__name__, None, None)
+    said = io.StringIO()
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        failed = doctest.DocTestRunner(verbose=False, optionflags=FLAGS).run(test, out=said.write).failed
+    return failed, said.getvalue()
+
+
+def _altered(target: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function with other results, of the same shapes and types."""
+
+    @functools.wraps(target)
+    def altered(*args: Any, **kwargs: Any) -> Any:
+        return jax.tree.map(_other, target(*args, **kwargs))
+
+    return altered
+
+
+def _other(value: Any) -> Any:
+    if isinstance(value, bool | str):
+        return not value if isinstance(value, bool) else f"{value}~"
+    if isinstance(value, jax.Array | np.ndarray):
+        if jnp.issubdtype(value.dtype, jnp.bool_):
+            return ~value
+        if not jnp.issubdtype(value.dtype, jnp.number):
+            return value
+        factor = value.dtype.type(3)  # of what is differentiated, or a difference, no constant would show
+        return factor * value + value.dtype.type(7)
+    return 3 * value + 7 if isinstance(value, int | float) else value
