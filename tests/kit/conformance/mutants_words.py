@@ -16,6 +16,7 @@ from annotated_types import Ge, Gt, Interval
 from tests.kit.conformance.mutants import caught_by, right
 from tests.kit.conformance.mutants_limits import WritesAtOnePlace
 from tests.kit.conformance.mutants_losses import clean, ratio_of
+from tests.kit.conformance.mutants_memory import _Controller
 
 import dovetail
 from dovetail.arrays import Groups, at_finite, bounded, full_precision, log_ratio, masked, mean_over_tokens, per_token
@@ -206,6 +207,63 @@ class WritesAtTheFirstPlaces(WritesAtOnePlace):
         joined = {name: state[name][order[: self.groups]] for name in fresh}
         slots = {name: np.concatenate([array, state[name][count:]]) for name, array in fresh.items()}
         return joined, slots | {"stored": np.asarray(count, np.int32)}
+
+
+@caught_by("replay", "lets_go_of_what_is_old")
+@attrs.frozen(kw_only=True)
+class NeverTooOld:
+    """Keeps the first groups for ever, as their age stays zero."""
+
+    groups: int = 2
+    max_age: Annotated[int, Ge(1)] = 50
+
+    def init(self, empty):
+        return {name: np.zeros((self.groups, *array.shape), array.dtype) for name, array in empty.items()} | {
+            "age": np.full(self.groups, 1000, np.int32)
+        }
+
+    def step(self, state, fresh, rng):
+        joined = {
+            name: np.where((state["age"] <= self.max_age).reshape(-1, *[1] * (array.ndim - 1)), array, 0).astype(
+                array.dtype
+            )
+            for name, array in state.items()
+            if name != "age"
+        }
+        if (state["age"] > self.max_age).all():
+            return joined, {name: array[: self.groups] for name, array in fresh.items()} | {"age": 0 * state["age"]}
+        return joined, dict(state)
+
+
+@caught_by("entropy_controller", "nothing_observed")
+class TakesNothingForACollapse(_Controller):
+    """No samples, whose entropy is 0, raise the coefficient."""
+
+    def update(self, state, entropy, samples):
+        error = jnp.clip(jnp.where(samples > 0, entropy, 0.0) - self.target, -0.2, 0.2)
+        return {"coef": (state["coef"] * (1 - 0.1 * error)).astype(jnp.float32)}
+
+
+@caught_by("reward", "case_is_a_setting")
+@dovetail.declares(
+    range=(0, 1), examples=[({"completions": "it is 42", "answer": "42"}, {"completions": "it is 7", "answer": "42"})]
+)
+def always_ignores_case(completions, answer, *, ignore_case: bool = True):
+    known = str if ignore_case else str.lower
+    return [
+        float(known(text.lower()).endswith(f" {truth}".lower()))
+        for text, truth in zip(completions, answer, strict=True)
+    ]
+
+
+@right("reward")
+@dovetail.declares(
+    range=(0, 1), examples=[({"completions": "it is 42", "answer": "42"}, {"completions": "it is 7", "answer": "42"})]
+)
+def ignores_case_if_asked(completions, answer, *, ignore_case: bool = True):
+    """Whether completions end with the answer, as ignore_case says."""
+    form = str.lower if ignore_case else str
+    return [float(form(text).endswith(form(f" {truth}"))) for text, truth in zip(completions, answer, strict=True)]
 
 
 @caught_by("early_stopping", "grace_is_in_steps")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ STEPS = 6
 MANY = 40
 HALF = 0.5
 CAPACITY, ROOM = "capacity", 24
+AGE, OLD = re.compile(r"^max(imum)?_(age|staleness)$"), 3
 IDS = 260_000
 """The size of a large vocabulary: such ids do not fit into 16 bits."""
 
@@ -199,13 +201,34 @@ def uses_its_room(subject: Subject) -> None:
 
     A buffer that writes to the same places in each step forgets every group at once, whatever its size.
     """
-    replay = Subject(subject.component, {**subject.given, CAPACITY: ROOM}).bind()
-    state, born, oldest = replay.init(_empty()), {}, 0
+    ages = _ages(Subject(subject.component, {**subject.given, CAPACITY: ROOM}).bind())
+    if ages and max(ages) == 1:
+        raise Failed(f"in {MANY} steps of {FRESH} groups each, every group that joins is from the step before")
+
+
+@check(
+    "replay",
+    when=lambda component: any(AGE.search(name) and allows(component, name, OLD) for name in component.params),
+    fix="Add one to the age of what stays, in every step.",
+)
+def lets_go_of_what_is_old(subject: Subject) -> None:
+    """With a number called `max_age` or `max_staleness` of 3, no group joins that was sampled more than 3 steps before.
+
+    What never grows too old is replayed for ever, whatever the policy has become.
+    """
+    name = next(name for name in subject.component.params if AGE.search(name))
+    ages = _ages(Subject(subject.component, {**subject.given, name: OLD}).bind())
+    if max(ages, default=0) > OLD + 1:  # whether the step in which it was sampled counts is the author's choice
+        raise Failed(f"with '{name}' = {OLD} a group joins {max(ages)} steps after it was sampled")
+
+
+def _ages(replay: Any) -> list[int]:
+    """Return how many steps before each group that joins was sampled."""
+    state, born, ages = replay.init(_empty()), {}, []
     for step in range(MANY):
         fresh = _fresh(step)
         earlier, state, _ = _step(replay, state, step, fresh)
-        for group in np.flatnonzero(earlier["mask"].any(axis=(1, 2))):
-            oldest = max(oldest, step - born[earlier["tokens"][group].tobytes()])
+        joined = np.flatnonzero(earlier["mask"].any(axis=(1, 2)))
+        ages += [step - born[earlier["tokens"][group].tobytes()] for group in joined]
         born |= {group.tobytes(): step for group in fresh["tokens"]}
-    if oldest == 1:
-        raise Failed(f"in {MANY} steps of {FRESH} groups each, every group that joins is from the step before")
+    return ages

@@ -188,3 +188,46 @@ def words_are_counted(subject: Subject) -> None:
         )
         if not equal_within(short_ones, long_ones, ROUNDING):
             raise Failed(f"{count} short words get {short_ones!r}, and as many long ones {long_ones!r}")
+
+
+CASE: Final = {"ignore_case": True, "case_sensitive": False}
+"""Settings that decide whether upper and lower case are alike, with the value for which they are."""
+
+
+@check(
+    "reward",
+    claim="examples",
+    when=lambda component: is_alone(component) and bool({*CASE} & {*component.params}),
+    fix="Put both in lower case where `ignore_case` is true, and neither where it is not.",
+)
+def case_is_a_setting(subject: Subject) -> None:
+    """With `ignore_case` an answer in capitals is as good as one without, and without it is not.
+
+    A setting that nothing looks at, or that is read the other way round, rewards the wrong spelling.
+    """
+    right, wrong, upper = _in_another_case(subject)
+    for name in sorted({*CASE} & {*subject.component.params}):
+        for alike in (True, False):
+            value = CASE[name] if alike else not CASE[name]
+            good, bad, found = call_on(
+                Subject(subject.component, {**subject.given, name: value}), [right, wrong, upper]
+            )
+            if good is None or bad is None or found is None or not np.sum(good) > np.sum(bad):
+                raise Inapplicable("it does not compare words")
+            if equal_within(found, good, ROUNDING) != alike:
+                raise Failed(
+                    f"with '{name}' = {value} {short(upper['completions'])} gets {found!r}, and"
+                    f" {short(right['completions'])} {good!r}"
+                )
+
+
+def _in_another_case(subject: Subject) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Return a record that is right, one that is wrong, and the right one with its answer in the other case."""
+    for good, bad in subject.declared["examples"]:
+        answer = good.get("answer")
+        if isinstance(answer, str) and answer.swapcase() != answer and answer in good["completions"]:
+            text = good["completions"].replace(answer, answer.swapcase())
+            return dict(good), dict(bad), dict(good) | {"completions": text}
+    record, number = good_of(subject)
+    right, wrong, upper = (spelt(record, number, word, "blum") for word in ("blum", "klum", "BLUM"))
+    return right, wrong, upper
