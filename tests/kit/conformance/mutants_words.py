@@ -20,6 +20,7 @@ from tests.kit.conformance.mutants_memory import _Controller
 
 import dovetail
 from dovetail.arrays import Groups, at_finite, bounded, full_precision, log_ratio, masked, mean_over_tokens, per_token
+from dovetail.protocols import Step
 from dovetail_lab.kinds import Proposal
 
 Share = Annotated[float, Interval(ge=0, le=1)]
@@ -144,6 +145,18 @@ class CountsItOnce:
         count[chosen] += 1
         total[chosen] += np.where(np.isnan(scores), 0.0, scores).sum(axis=1)
         return {"count": count, "total": total}
+
+
+@caught_by("curriculum", "hotter_is_more_even")
+@attrs.frozen(kw_only=True)
+class MultipliedByTheTemperature(CountsItOnce):
+    """P ∝ exp(mean · τ)."""
+
+    temperature: Annotated[float, Gt(0)] = 1.0
+
+    def choose(self, state, count, rng):
+        weights = np.exp(3.0 * self.temperature * state["total"] / np.maximum(4 * state["count"], 1))
+        return rng.choice(len(weights), size=count, p=weights / weights.sum())
 
 
 @caught_by("sampler", "leaves_global_generators_alone")
@@ -281,6 +294,21 @@ def grace_of_steps(curve, others, *, grace: Annotated[int, Ge(0)] = 10):
     return step > grace and len(rivals) > 2 and curve[-1][1] < median(rivals)
 
 
+@caught_by("interaction", "is_a_function")
+@attrs.frozen(kw_only=True)
+class RemembersInPlace:
+    """Columns that no task has."""
+
+    columns: tuple[str, ...] = ("cell_of_the_start", "cell_of_the_end")
+
+    def reset(self, example, rng):
+        return [int(example["cell_of_the_start"])], ({"role": "user", "content": "Where?"},)
+
+    def step(self, state, turn, rng):
+        state.append(state[-1] + len(turn.text))
+        return Step(state=state, messages=({"role": "user", "content": "And now?"},), done=len(state) > 5)
+
+
 @caught_by("loss_mask", "gaps_count_for_no_number")
 def the_first_columns(mask, *, first: Annotated[int, Ge(1)] = 64):
     return mask & (jnp.arange(mask.shape[1]) - jnp.argmax(mask, axis=1)[:, None] < first)
@@ -400,3 +428,16 @@ class ClimbsToAQuantile:
         count = total(jnp.ones(scores.shape))
         below = total((scores < baseline[role_ids]).astype(float)) / jnp.maximum(count, 1.0)
         return {"baseline": jnp.where(count > 0, baseline + self.rate * (0.5 - below), baseline)}
+
+
+@right("correction")
+def not_too_stale(staleness, mask, *, oldest: Annotated[int, Ge(0)] = 2):
+    """1 where staleness is at most oldest; other tokens leave the mask."""
+    kept = mask & (staleness <= oldest)
+    return kept.astype(jnp.float32), kept
+
+
+@right("loss_term")
+def a_hinge_on_the_mean_entropy(entropy, mask, *, floor: Annotated[float, Gt(0)] = 0.3):
+    """max(floor - mean of entropy, 0)² at each token of the mask."""
+    return clean(jnp.square(jnp.maximum(floor - mean_over_tokens(masked(entropy, mask), mask), 0.0)) + 0 * mask, mask)

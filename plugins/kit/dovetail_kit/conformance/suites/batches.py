@@ -56,7 +56,7 @@ def no_mismatch(subject: Subject) -> None:
     same(kept_tokens(result, fields), fields["mask"], "without mismatch: the mask to keep")
 
 
-@check("correction", fix="Bound the log-ratio before you exponentiate it.")
+@check("correction", reads=["rollout_logps"], fix="Bound the log-ratio before you exponentiate it.")
 def extremes(subject: Subject) -> None:
     """Log-ratios of ±200 and ±10⁴ give finite weights.
 
@@ -69,7 +69,11 @@ def extremes(subject: Subject) -> None:
         finite(case.run(fields | {"rollout_logps": moved}).value, f"with rollout_logps moved by {shift:g}: the weight")
 
 
-@check("correction", fix="Reject nothing because of a NaN: write ~(ratio > bound) instead of ratio <= bound.")
+@check(
+    "correction",
+    reads=["old_logps", "rollout_logps"],
+    fix="Reject nothing because of a NaN: write ~(ratio > bound) instead of ratio <= bound.",
+)
 def nan_is_seen(subject: Subject) -> None:
     """A NaN at a policy token is neither corrected away nor rejected.
 

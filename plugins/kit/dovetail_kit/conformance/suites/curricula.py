@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from dovetail.step.parts import split_metrics
-from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.states import differing, shapes
-from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.subject import Subject, allows
 
 PROMPTS, SAMPLES = 7, 4
 FEW, LONG = 2, 300
+DRAWS, UNEVEN = 300, 0.1
 
 State = Mapping[str, np.ndarray]
 
@@ -195,3 +196,27 @@ def counts_a_prompt_twice(subject: Subject) -> None:
     changes = [bool(differing(found[0], other)) for other in found[1:]]
     if changes[0] != changes[1]:
         raise Failed("of two scores of a prompt in one step, one changes what is remembered, and the other does not")
+
+
+@check(
+    "curriculum",
+    when=lambda component: "temperature" in component.params,
+    fix="Divide by it: np.exp(score / temperature); infinitely hot is uniform.",
+)
+def hotter_is_more_even(subject: Subject) -> None:
+    """The larger a number called `temperature` is, the more evenly prompts are drawn.
+
+    Multiplied by it instead of divided, a low temperature, which is to concentrate on a few prompts, draws them all.
+    """
+    peaks = []
+    for temperature in (0.05, 20.0):
+        if not allows(subject.component, "temperature", temperature):
+            raise Inapplicable(f"its temperature may not be {temperature:g}")
+        curriculum: Any = Subject(subject.component, {**subject.given, "temperature": temperature}).bind()
+        state = steps_of(curriculum, PROMPTS, steps=20)
+        drawn = [int(np.asarray(curriculum.choose(state, 1, generator_of(seed)))[0]) for seed in range(DRAWS)]
+        peaks.append(float(np.bincount(drawn, minlength=PROMPTS).max() / DRAWS))
+    if peaks[0] < peaks[1] - UNEVEN:
+        raise Failed(
+            f"of {DRAWS} draws {peaks[0]:.0%} are of one prompt at a temperature of 0.05, {peaks[1]:.0%} at 20"
+        )

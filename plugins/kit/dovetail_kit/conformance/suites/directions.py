@@ -255,7 +255,8 @@ def the_greedy_score_is_a_baseline(subject: Subject) -> None:
     claim="shift_invariant",
     unless="not_monotone",
     when=lambda component: not component.declares.get("beyond_scores") and not component.declares.get("whitened"),
-    fix="Leave a completion's own score out of what it is compared with, and compare with all others.",
+    fix="Leave a completion's own score out of what it is compared with, and compare with all others. What only"
+    " suppresses, on purpose, says so in expected_failures={'the_best_is_reinforced': ...}.",
 )
 def the_best_is_reinforced(subject: Subject) -> None:
     """Of a group with one best completion, some token of that has a positive advantage.

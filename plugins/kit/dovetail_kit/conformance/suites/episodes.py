@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import copy
 import json
 import random
@@ -29,6 +30,8 @@ CALLS = (
 TEXTS = ("", "1", "It is 3.", "7 or 8?", "left", "\x00", "x" * 10_000, "\N{SNOWMAN}", '{"name": 1}', "[]", "<a>")
 MARK = "dovetail_has_run_it"
 TURNS = 12
+MADE_UP: Final = (int, str, lambda number: [number, number + 1])
+"""What a column may hold, as a function of a number."""
 STEADY: Final = ("sky", "1 + 2", "3")
 """Texts that arguments may hold."""
 ANSWERS: Final = (str, int, float, list, dict, Result)
@@ -383,10 +386,10 @@ def _can_go_on(step: Step, text: str) -> None:
 
 
 def _example(interaction: Any) -> Mapping[str, Any]:
-    """Return an example of a task that has what the interaction reads.
+    """Return an example of a task that has what the interaction reads, or one that is made up, if it takes that.
 
     Raises:
-        Inapplicable: if no task that can be built has.
+        Inapplicable: if no task that can be built has, and numbers and texts will not do.
     """
     wanted = set(interaction.columns)
     if not wanted:
@@ -398,4 +401,9 @@ def _example(interaction: Any) -> Mapping[str, Any]:
                 return task.examples("train")[0]
         except (DovetailError, ImportError, TypeError):
             continue
+    for value in MADE_UP:
+        example = {"prompt": "Begin.", **{name: value(number) for number, name in enumerate(sorted(wanted), 2)}}
+        with contextlib.suppress(Exception):
+            interaction.reset(copy.deepcopy(example), np.random.default_rng(0))
+            return example
     raise Inapplicable(f"no task has the columns {', '.join(sorted(wanted))}; register one beside the interaction")
