@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -100,3 +101,9 @@ class Subject:
 def allows(component: Component, name: str, value: float) -> bool:
     """Tell whether the annotation of a hyperparameter allows a value."""
     return all(bound.holds(value) for bound in bounds(component.hints[name]))
+
+
+def said_of(component: Component, name: str) -> str:
+    """Return what the docstring's line on a parameter says of it; empty if there is none."""
+    line = re.search(rf"^\s*{re.escape(name)}:([^\n]*)", component.doc, re.MULTILINE)
+    return line[1] if line else ""

@@ -287,32 +287,6 @@ def costs_cost(subject: Subject) -> None:
             )
 
 
-@check(
-    "reward_shaping",
-    reads=["truncated"],
-    fix="Subtract it once, at the last policy token, and not at every token of the completion.",
-)
-def being_cut_off_costs_once(subject: Subject) -> None:
-    """What a completion loses for being cut off does not grow with its length.
-
-    A penalty that is subtracted at every token is as many times as large as a completion is long.
-    """
-    case = ArrayCase.of(subject)
-    fields = case.fields()
-    rows, columns, lost = fields["mask"].any(axis=1, keepdims=True), np.arange(batch.TOKENS), []
-    for length in (1, batch.TOKENS):
-        mask = rows & (columns < length)
-        earned = np.where(rows & (columns == length - 1), 1.0, 0.0).astype(np.float32)
-        given = batch.with_mask(fields, mask) | {"token_rewards": earned}
-        ended, cut = (
-            np.where(mask, case.run(given | {"truncated": np.full(batch.ROWS, whether)}).value, 0).sum(axis=1)
-            for whether in (False, True)
-        )
-        lost.append(float((ended - cut).max()))
-    if lost[1] > 2 * lost[0] + EPSILON:
-        raise Failed(f"cut off, a completion of one token loses {lost[0]:.6g}, one of {batch.TOKENS} {lost[1]:.6g}")
-
-
 @check("reward_shaping", reads=["truncated"], fix="Penalise where `truncated` is true, not where it is false.")
 def being_cut_off_does_not_pay(subject: Subject) -> None:
     """A completion that was cut off gets no more than the same one that ended by itself.

@@ -11,7 +11,7 @@ from dovetail.registry import Component
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, check
-from dovetail_kit.conformance.subject import Subject, allows
+from dovetail_kit.conformance.subject import Subject, allows, said_of
 from dovetail_kit.conformance.suites.directions import EPSILON
 
 BONUS: Final = re.compile(r"^((entropy_)?bonus(_\w+)?|entropy_(coef|coefficient|weight|bonus))$")
@@ -222,8 +222,7 @@ def a_higher_quantile_is_a_higher_baseline(subject: Subject) -> None:
 
 def _off_at_zero(component: Component) -> list[str]:
     """Return the numbers of which the docstring says that zero changes nothing."""
-    lines = {name: re.search(rf"^\s*{name}:([^\n]*)", component.doc, re.MULTILINE) for name in component.params}
-    return [name for name, line in lines.items() if line and ZERO.search(line[1])]
+    return [name for name in component.params if ZERO.search(said_of(component, name))]
 
 
 @check(

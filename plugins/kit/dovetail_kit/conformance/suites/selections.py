@@ -137,23 +137,42 @@ def a_score_counts_once(subject: Subject) -> None:
 
     A bonus that is added at every token is as many times as large as a completion is long: long ones are paid for it.
     """
-    case = ArrayCase.of(subject)
+    low, high = ({"scores": np.full(batch.ROWS, score, np.float32)} for score in (0.0, 1.0))
+    one, full = _effects_by_length(ArrayCase.of(subject), low, high)
+    if full > 2 * one + EPSILON:
+        raise Failed(
+            f"a score of 1 instead of 0 changes the sum of a completion of one token by {one:.6g}, of one of"
+            f" {batch.TOKENS} by {full:.6g}"
+        )
+
+
+@check(
+    "reward_shaping",
+    reads=["truncated"],
+    fix="Subtract it once, at the last policy token, and not at every token of the completion.",
+)
+def being_cut_off_costs_once(subject: Subject) -> None:
+    """What a completion loses for being cut off does not grow with its length.
+
+    A penalty that is subtracted at every token is as many times as large as a completion is long.
+    """
+    ended, cut = ({"truncated": np.full(batch.ROWS, whether)} for whether in (False, True))
+    one, full = _effects_by_length(ArrayCase.of(subject), ended, cut)
+    if full > 2 * one + EPSILON:
+        raise Failed(f"cut off, a completion of one token loses {one:.6g}, one of {batch.TOKENS} {full:.6g}")
+
+
+def _effects_by_length(case: ArrayCase, before: batch.Fields, after: batch.Fields) -> list[float]:
+    """Return by how much other fields change the sum of rewards of a completion: of one token, and of a full one."""
     fields = case.fields()
-    rows, columns, earned = fields["mask"].any(axis=1, keepdims=True), np.arange(batch.TOKENS), []
+    rows, columns, found = fields["mask"].any(axis=1, keepdims=True), np.arange(batch.TOKENS), []
     for length in (1, batch.TOKENS):
         mask = rows & (columns < length)
         last = np.where(rows & (columns == length - 1), 1.0, 0.0).astype(np.float32)
         given = batch.with_mask(fields, mask) | {"token_rewards": last}
-        low, high = (
-            np.where(mask, case.run(given | {"scores": np.full(batch.ROWS, score, np.float32)}).value, 0).sum(axis=1)
-            for score in (0.0, 1.0)
-        )
-        earned.append(float(np.abs(high - low).max()))
-    if earned[1] > 2 * earned[0] + EPSILON:
-        raise Failed(
-            f"a score of 1 instead of 0 changes the sum of a completion of one token by {earned[0]:.6g}, of one"
-            f" of {batch.TOKENS} by {earned[1]:.6g}"
-        )
+        sums = [np.where(mask, case.run(given | each).value, 0).sum(axis=1) for each in (before, after)]
+        found.append(float(np.abs(sums[1] - sums[0]).max()))
+    return found
 
 
 @check("loss_mask", fix="Weigh a token by zero or more; the sign is the advantage's business.")

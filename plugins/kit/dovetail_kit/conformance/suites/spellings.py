@@ -12,7 +12,7 @@ import numpy as np
 
 from dovetail.registry import Component
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
-from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.subject import Subject, said_of
 from dovetail_kit.conformance.suites.answers import NUMBERS, good_of, spelt
 from dovetail_kit.conformance.suites.texts import (
     ROUNDING,
@@ -170,8 +170,7 @@ def reasoning_has_lines(subject: Subject) -> None:
 def _counts_words(component: Component) -> bool:
     """Tell whether a hyperparameter is a number of words, by its line in the docstring."""
     numbers = [name for name, value in component.params.items() if type(value) in (int, float)]
-    said = [re.search(rf"^\s*{name}:([^\n]*)", component.doc, re.MULTILINE) for name in numbers]
-    return is_alone(component) and any(line and re.search(r"\bwords\b", line[1]) for line in said)
+    return is_alone(component) and any(re.search(r"\bwords\b", said_of(component, name)) for name in numbers)
 
 
 @check("reward", when=_counts_words, fix="Count words, len(text.split()), and not characters.")
