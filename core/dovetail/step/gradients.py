@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -88,6 +89,28 @@ class Optimiser:
             raise component.wrong(f"returned {made!r:.80}; return an optax.GradientTransformation")
         return optax.chain(optax.clip_by_global_norm(max_grad_norm), made)
 
+    def see_course(self, total: int, hyper: Mapping[str, Floats]) -> None:
+        """Look at what the schedule gives at the beginning, in the middle and at the end of a run.
+
+        Raises:
+            PluginError: if a number is not finite, or negative although the component does not claim to be `signed`.
+        """
+        component = self.schedule.component
+        for step in sorted({0, total // 2, total - 1}):
+            factor = float(self._factor(jnp.int32(step), jnp.int32(total), hyper))
+            if not math.isfinite(factor) or (factor < 0 and not component.declares.get("signed")):
+                how = f"returned {factor:g} for step {step} of {total}; {self.role}.lr is multiplied by it"
+                raise component.wrong(how)
+
+    def _factor(self, step: Int[Array, ""], total: Int[Array, ""], hyper: Mapping[str, Floats]) -> Any:
+        factor, _ = self.schedule({"step": step, "total_steps": total}, hyper)
+        with self.schedule.component.named():
+            shape = jnp.asarray(factor).shape
+        if shape != ():
+            how = f"returned the shape {shape}; return one number, by which {self.role}.lr is multiplied"
+            raise self.schedule.component.wrong(how)
+        return factor
+
     def apply(
         self,
         params: Any,
@@ -102,13 +125,7 @@ class Optimiser:
         Metrics are `lr`, `grad_norm` (before clipping), and `update_norm`, the norm of the change of the parameters.
         """
         mine = hyper[self.role]
-        factor, _ = self.schedule({"step": step, "total_steps": total}, hyper)
-        with self.schedule.component.named():
-            shape = jnp.asarray(factor).shape
-        if shape != ():
-            how = f"returned the shape {shape}; return one number, by which {self.role}.lr is multiplied"
-            raise self.schedule.component.wrong(how)
-        lr = mine["lr"] * factor
+        lr = mine["lr"] * self._factor(step, total, hyper)
         transform = self._transform(lr, mine["max_grad_norm"], hyper[self.optimizer.role])
         masters, inner = state if isinstance(state, WithMasters) else (params, state)
         with jax.numpy_dtype_promotion("standard"):  # optax multiplies floats by its integer step count

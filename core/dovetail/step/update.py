@@ -133,6 +133,8 @@ class Update:
             value, measured = term.part(view, hyper)
             about, weights = view[term.about], view[WEIGHTS_OF[term.about]]
             check_shape(term.part, "the loss", value, about.shape)
+            if not jnp.issubdtype(dtype := jnp.result_type(value), jnp.floating):
+                raise term.part.component.wrong(f"gives the loss as {dtype}, which has no gradient; return floats")
             if term.corrected and term.about == "mask":  # nothing corrects tokens that were not sampled
                 weights = jnp.where(about, weights * factors, 0.0)
             if self.model == POLICY and not term.corrected:

@@ -89,7 +89,7 @@ class Rehearsal:
 
 
 def rehearse(extras: Extras) -> None:
-    """Trace a run's step on the shapes of its first batch; nothing is computed.
+    """Trace a run's step on the shapes of its first batch; nothing is computed but learning rates.
 
     Trials that differ only in numbers are traced once.
 
@@ -107,6 +107,8 @@ def rehearse(extras: Extras) -> None:
     step = Rehearsal(algorithm=algorithm, graphdefs={role: graphdef for role, (graphdef, _) in stand_ins.items()})
     weights = {role: each for role, (_, each) in stand_ins.items()}
     jax.eval_shape(share(step).alone, weights, batch, moment, algorithm.hyper, state)
+    for optimiser in algorithm.optimisers.values():
+        optimiser.see_course(int(moment.total), algorithm.hyper)
 
 
 def _stand_in(models: Models, role: str) -> tuple[Any, Weights]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from dovetail.config import Config, load
+from dovetail.config import Config, dump, load
 from dovetail.errors import DovetailError, DovetailWarning, RunError
 from dovetail.registry import current
 from dovetail.registry.one_file import SINGLE_FILE
@@ -84,3 +84,19 @@ def warn_of_other_code(run: Path | None, config: Config, kinds: Collection[str],
     said = f"the code of {named}{more} has changed since the run in '{run}' began, and the code of now is used"
     warnings.warn(f"{said}{what.format(mark=mark)}", DovetailWarning, stacklevel=2)
     return mark
+
+
+def mark_of_settings(run: Path | None, config: Config, examples: int | None = None) -> str:
+    """Return a mark of the settings if they are not those of a run, the same for the same settings; else an empty text.
+
+    Args:
+        run: the run's folder; None: there is nothing to compare.
+        config: what is used now.
+        examples: how many of the examples are used; None: all.
+    """
+    if run is None:
+        return ""
+    text = dump(config)
+    if examples is None and text == dump(load(run / CONFIG, plan=False, trusted=True)):  # which only reads it
+        return ""
+    return f"config-{hashlib.sha256(f'{text}{examples}'.encode()).hexdigest()[:8]}"

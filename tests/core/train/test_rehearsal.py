@@ -59,6 +59,22 @@ def raising_value_loss(values, returns, mask):
     return jnp.where(mask, (values - returns) ** 2)
 
 
+def whole_loss(logps, advantages, mask):
+    """A loss of whole numbers."""
+    return jnp.where(mask, -logps * advantages, 0.0).astype(int)
+
+
+def broken_schedule(step, total_steps):
+    """A schedule that divides by what is left."""
+    left = (total_steps - 1 - step).astype(jnp.float32)
+    return left / left
+
+
+def sinking_schedule(step, total_steps):
+    """A schedule that goes on below zero."""
+    return 0.5 - step / total_steps
+
+
 @attrs.frozen(kw_only=True)
 class Growing:
     """An estimator whose state grows."""
@@ -89,6 +105,18 @@ CASES = {
     "a loss without `return`": (
         ("policy_loss", "forgetful_loss", forgetful_loss, "train.policy_loss=forgetful_loss"),
         r"policy_loss\.forgetful_loss of .* returned None; a function without `return` does",
+    ),
+    "a loss without a gradient": (
+        ("policy_loss", "whole_loss", whole_loss, "train.policy_loss=whole_loss"),
+        r"policy_loss\.whole_loss of .* gives the loss as int32, which has no gradient; return floats",
+    ),
+    "a schedule that is not a number": (
+        ("lr_schedule", "broken_schedule", broken_schedule, "train.lr_schedule=broken_schedule"),
+        r"lr_schedule\.broken_schedule of .* returned nan for step \d+ of \d+; train\.lr is multiplied by it",
+    ),
+    "a schedule below zero": (
+        ("lr_schedule", "sinking_schedule", sinking_schedule, "train.lr_schedule=sinking_schedule"),
+        r"lr_schedule\.sinking_schedule of .* returned -0\.\d+ for step \d+ of \d+; train\.lr is multiplied by it",
     ),
     "a loss that branches": (
         ("policy_loss", "branching_loss", branching_loss, "train.policy_loss=branching_loss"),

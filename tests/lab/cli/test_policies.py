@@ -88,9 +88,22 @@ def test_eval_of_a_run_scores_the_whole_split_and_agrees_with_the_run(trained, c
     figures = json.loads(capsys.readouterr().out)["sources"]["all"]
     assert figures["length_mean"]["value"] == last["eval/length_mean"]
     assert figures["reward_mean"]["value"] == last["eval/reward_mean"]
-    assert (trained / "evaluations" / "rl-1" / "report.json").exists()
     assert main(["eval", "--run", str(trained), "--json", *sets("task.arithmetic.eval_size=7")]) == 0
     assert json.loads(capsys.readouterr().out)["sources"]["all"]["accuracy"]["n"] == 7
+
+
+def test_evaluations_with_other_settings_stand_beside_one_another(trained, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(trained, run, ignore=shutil.ignore_patterns("evaluations"))
+    for more in ((), ("--examples", "2"), sets("task.arithmetic.eval_size=7"), sets("eval.samples=2"), ()):
+        assert main(["eval", "--run", str(run), *more]) == 0
+        assert f"folder   {run}" in capsys.readouterr().out
+    found = sorted((run / "evaluations").iterdir())
+    assert [each.name.rpartition("-")[0] for each in found] == ["rl", *["rl-1-config"] * 3]
+    assert found[0].name == "rl-1"
+    assert (found[0] / "config.gin").read_text() == (run / "config.gin").read_text()
+    sizes = {json.loads((each / "report.json").read_text())["sources"]["all"]["accuracy"]["n"] for each in found}
+    assert {2, 7} < sizes
 
 
 def test_eval_with_other_code_says_so_and_keeps_the_earlier_result(trained, tmp_path, capsys):

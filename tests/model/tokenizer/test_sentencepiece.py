@@ -35,6 +35,12 @@ def test_round_trip_is_exact(tokenizer, text):
     assert not {tokenizer.pad_id, *tokenizer.eos_ids} & set(ids)
 
 
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_corpus_without_a_space_does_not_turn_spaces_into_its_mark(text):
+    tokenizer = SentencePiece(vocab_size=300).make(["100=<answer>001</answer>"])
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+
+
 @pytest.mark.parametrize("model_type", ["bpe", "unigram"])
 def test_same_corpus_same_bytes(model_type):
     maker = SentencePiece(vocab_size=340, model_type=model_type)

@@ -14,8 +14,8 @@ def add(commands: Commands) -> None:
     summary = "score a config's model, or the model of a run, on the eval split of the task"
     description = (
         f"{summary}. Prints accuracy, mean rewards, lengths and, from several samples, pass@k and maj@k, each with its"
-        " 95 % interval, for all prompts and for each value of the column data_source; writes report.json and"
-        " samples.jsonl."
+        " 95 % interval, for all prompts and for each value of the column data_source; writes report.json,"
+        " samples.jsonl and the config that they are about."
     )
     command = commands.add_parser("eval", help=summary, description=description)
     add_config(command)
@@ -30,7 +30,10 @@ def add(commands: Commands) -> None:
     )
     command.add_argument("--examples", type=int, help="how many prompts to use, from the first on (default: all)")
     command.add_argument(
-        "--out", type=given_path, help="folder for the results (default: evaluations/WEIGHTS in the run folder)"
+        "--out",
+        type=given_path,
+        help="folder for the results (default: evaluations/WEIGHTS in the run folder; with a mark if settings or code"
+        " are not the run's)",
     )
     command.add_argument("--json", action="store_true", help="print JSON")
     command.set_defaults(run=run)
@@ -42,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
     from dovetail.run.process import prepare
     from dovetail_lab.cli.policies import load_policy_config, run_folder, with_preset
     from dovetail_lab.cli.progress import progress
-    from dovetail_lab.of_run import SCORES, warn_of_other_code
+    from dovetail_lab.of_run import SCORES, mark_of_settings, warn_of_other_code
 
     if options.examples is not None and options.examples < 1:
         raise ConfigError(f"--examples {options.examples}: it must be at least 1")
@@ -68,9 +71,9 @@ def run(options: argparse.Namespace) -> int:
         batch = Batch(prompts=prompts, samples=max(1, config.eval.samples))
         policy = open_policy(config, options.of, options.checkpoint, batch)
         report = evaluate(policy, limit=options.examples, watch=watch)
-    name = f"{report.at}-{mark}" if mark else report.at
+    name = "-".join(part for part in (report.at, mark, mark_of_settings(options.of, config, options.examples)) if part)
     out = options.out or run_folder(options, config, path) / "evaluations" / name
-    report.write(out)
+    report.write(out, config)
     if options.json:
         print(report.json())
         return 0

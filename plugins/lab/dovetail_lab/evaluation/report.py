@@ -10,12 +10,14 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
+from dovetail.config import Config, dump
 from dovetail.errors import DataError
 from dovetail.host.prompts import LengthReport
 from dovetail.host.rewards import Scorer
 from dovetail.host.sampling import Sampler
 from dovetail.protocols import Task
 from dovetail.run.files import json_bytes, make_folder, write_whole, writing
+from dovetail.run.folder import CONFIG
 from dovetail.train.columns import make_scorer
 from dovetail.train.evaluation import Columns
 from dovetail.train.texts import prompts
@@ -49,11 +51,12 @@ class Report:
     at: str
     lengths: LengthReport
 
-    def write(self, folder: Path) -> None:
-        """Write `report.json` and `samples.jsonl`."""
+    def write(self, folder: Path, config: Config) -> None:
+        """Write `report.json` and `samples.jsonl`, and `config.gin`, which says what they are about."""
         make_folder(folder)
         samples = "".join(json_bytes(each, default=str).decode() + "\n" for each in self.records)
         with writing(folder):
+            write_whole(folder / CONFIG, dump(config))
             write_whole(folder / SAMPLES, samples)
             write_whole(folder / REPORT, self.json() + "\n")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -164,6 +165,13 @@ def _processor(self: SentencePieceTokenizer) -> spm.SentencePieceProcessor:
     return spm.SentencePieceProcessor(model_proto=self.proto)
 
 
+def _has_spaces(self: SentencePieceTokenizer) -> bool:
+    """Tell whether a space can be encoded as such: not by a model whose corpus had none, or one without bytes."""
+    processor = self._processor
+    known = processor.piece_to_id(META_SPACE) != processor.unk_id()
+    return known or processor.piece_to_id("<0x20>") == processor.unk_id()
+
+
 @attrs.frozen(kw_only=True)
 class SentencePieceTokenizer:
     """A loaded sentencepiece model; see `dovetail.protocols.Tokenizer`.
@@ -178,6 +186,10 @@ class SentencePieceTokenizer:
     template: ChatTemplate | None = attrs.field(default=None, repr=False)
     _processor: spm.SentencePieceProcessor = attrs.field(
         init=False, repr=False, eq=False, default=attrs.Factory(_processor, takes_self=True)
+    )
+
+    _has_spaces: bool = attrs.field(
+        init=False, repr=False, eq=False, default=attrs.Factory(_has_spaces, takes_self=True)
     )
 
     @property
@@ -210,9 +222,18 @@ class SentencePieceTokenizer:
         return self._encode(text)
 
     def _encode(self, text: str) -> list[int]:
-        first, *rest = (self._processor.encode(part) for part in text.split(META_SPACE))
-        spelt = [self._processor.piece_to_id(f"<0x{byte:02X}>") for byte in META_SPACE.encode()] if rest else []
-        return first + [token for part in rest for token in (*spelt, *part)]
+        """Return the ids of a text; a character that sentencepiece would decode as another one is spelt in bytes."""
+        odd = META_SPACE if self._has_spaces else f"{META_SPACE} "
+        if not any(character in text for character in odd):
+            return self._processor.encode(text)
+        found = []
+        for part in re.split(f"([{odd}])", text):
+            spelt = part and part in odd
+            found += [self._byte(byte) for byte in part.encode()] if spelt else self._processor.encode(part)
+        return found
+
+    def _byte(self, byte: int) -> int:
+        return self._processor.piece_to_id(f"<0x{byte:02X}>")
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of some ids without padding, end and ids out of range; broken UTF-8 becomes U+FFFD."""
