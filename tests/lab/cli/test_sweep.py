@@ -149,6 +149,7 @@ def test_more_of_the_same_is_kept_apart_from_something_else(swept, capsys):
         (["--metric", "reward/meen"], "has a metric 'reward/meen'. Did you mean 'reward/mean'?"),
         (["--metric", "reward/meen", "--dry-run"], "has a metric 'reward/meen'. Did you mean 'reward/mean'?"),
         (["--metric", "eval/acuracy", "--sampler", "tpe", "--random", "2", "train.lr=uniform(0.1,0.2)"], "accuracy'?"),
+        (["--grid", "train.lr=1,2", "--sampler", "sobol"], "sampler 'sobol' has nothing to choose; write --random"),
         (["--jobs", "0"], "sweep.jobs: expected int >= 1, got 0"),
         (["--random", "3"], "--random 3: write a number of draws, then key=distribution"),
         (

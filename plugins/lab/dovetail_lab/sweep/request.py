@@ -10,7 +10,7 @@ import attrs
 
 from dovetail.config import Choice
 from dovetail.config.types import Mismatch, literal
-from dovetail.errors import listing
+from dovetail.errors import ConfigError, listing
 from dovetail.registry import Component
 from dovetail_lab.kinds import Proposal, Result, Sampler, Study
 from dovetail_lab.settings import Sweep
@@ -96,7 +96,11 @@ class Request:
         return _Named(component=component, study=study, space=space.random)
 
     def space(self) -> Space:
-        """Return the space that the settings describe; the draws of a sampler that does not learn are in it."""
+        """Return the space that the settings describe; the draws of a sampler that does not learn are in it.
+
+        Raises:
+            ConfigError: if a sampler is named that has nothing to choose.
+        """
         settings, sampler = self.settings, self.choices["sweep.sampler"]
         space = Space(
             grid=settings.grid,
@@ -107,11 +111,16 @@ class Request:
             seeds=() if settings.seeds is None else parse_seeds(settings.seeds),
             exclude=tuple(map(Exclusion.parse, settings.exclude)),
         )
-        if self.sampler_name == "random" or not space.random:
+        if self.sampler_name == "random":
             return space
+        learns = self.sampler().learns
+        if not space.random:
+            if learns:  # which may not have a grid beside it, and says so first
+                return space
+            raise ConfigError(nothing_to_choose(self.sampler_name))
         values = ", ".join(f"{name}={literal(value)}" for name, value in sorted(sampler.params.items()))
         space = attrs.evolve(space, sampler=f"{self.sampler_name}({values})")
-        if self.sampler().learns:
+        if learns:
             return space
         study = self.open(space, total_steps=0)
         asked = [study.ask() for _ in range(space.draws)]
@@ -132,3 +141,8 @@ class Request:
             "metric": self.settings.metric,
             "goal": self.settings.goal,
         }
+
+
+def nothing_to_choose(sampler: str) -> str:
+    """Return what is said if a sampler is named, and no setting has a distribution."""
+    return f"sampler '{sampler}' has nothing to choose; write --random 20 KEY=uniform(0,1), or sweep.random"

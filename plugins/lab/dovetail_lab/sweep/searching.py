@@ -10,7 +10,7 @@ from dovetail.config.types import literal
 from dovetail.errors import ConfigError
 from dovetail_lab.kinds import Study
 from dovetail_lab.metric import check_metric_of_any
-from dovetail_lab.sweep.request import Request
+from dovetail_lab.sweep.request import Request, nothing_to_choose
 from dovetail_lab.sweep.same import refuse_other_space
 from dovetail_lab.sweep.search import Search, planned
 from dovetail_lab.sweep.space import Point, Space
@@ -87,9 +87,7 @@ def _check(space: Space, name: str, max_trials: int) -> None:
                 " KEY=choice(A,B) among those of --random"
             )
     if not space.random:
-        raise ConfigError(
-            f"sampler '{name}' has nothing to choose; write --random 20 KEY=uniform(0,1), or sweep.random"
-        )
+        raise ConfigError(nothing_to_choose(name))
 
 
 def _ends(space: Space) -> list[Point]:
