@@ -6,6 +6,7 @@ import pytest
 from tests.kit.conformance.subjects import cases, subject
 from tests.sampled import marks
 
+from dovetail_kit.conformance.check import UNWORKED
 from dovetail_kit.conformance.verdict import judge, report
 
 COMPILED = ("advantage", "correction", "field", "loss_term", "policy_loss", "process_reward")
@@ -47,6 +48,7 @@ def test_it_conforms(kind, name, variant, check):
     tested = subject(kind, name, variant)
     verdict = judge(check, tested)
     if verdict.outcome == "skipped":
+        assert UNWORKED not in verdict.seen  # each of ours has a worked example
         pytest.skip(verdict.seen)
     departs = variant and (name, check.name) in OF_VERL
     assert verdict.outcome in (("failed",) if departs else ("passed", "known")), report(check, tested, verdict)

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np  # noqa: F401 - a name of an example
 import pytest
 
-from dovetail.registry import Component, Origin, current
+from dovetail.registry import Component, Origin
 from dovetail_kit.conformance.check import UNWORKED, Inapplicable
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.worked import WORKED, examples_of_its_docstring
+from dovetail_kit.conformance.suites.worked import examples_of_its_docstring
 
 pytest_plugins = ["pytester"]
 
@@ -72,12 +72,6 @@ def test_what_shows_no_number_is_skipped_with_a_reason(function, said):
     with pytest.raises(Inapplicable, match=said) as caught:
         examples_of_its_docstring(subject_of(function))
     assert UNWORKED in str(caught.value)
-
-
-@pytest.mark.parametrize("kind", WORKED)
-def test_all_of_ours_have_one(kind):
-    for component in current().components(kind):
-        examples_of_its_docstring(Subject(component))
 
 
 def test_the_report_names_who_has_none(pytester):
