@@ -184,6 +184,11 @@ def _load_file(file: Path, registry: Registry, manager: pluggy.PluginManager) ->
         version = version_of(file)
         with _watched(registry, file.stem, version, str(file)):
             plugin = Plugin(imported(file), file.stem, version)
+        if not any(name.startswith("dovetail_") for name in dir(plugin.module)):
+            raise PluginError(
+                "it has no hook, so nothing in it is registered; write @dovetail.hookimpl, and below it"
+                " def dovetail_components(register): ..."
+            )
     except (Exception, SystemExit) as error:
         registry.problems.append(Problem(file.stem, "0", f"{file}: {_say(error)}"))
         return None

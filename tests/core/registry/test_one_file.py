@@ -79,6 +79,7 @@ def test_a_relative_path_is_that_of_the_module_which_python_finds(file, monkeypa
     ("text", "reason"),
     [
         ("import absent_library\n", r"ModuleNotFoundError: No module named 'absent_library' \[.*acme_single\.py:1\]"),
+        ("def mine(logps): return logps\n", r"it has no hook, so nothing in it is registered; write @dovetail.*"),
         ("def mine(:\n", r"SyntaxError: .* \[.*acme_single\.py:1\]"),
         ("import sys\nsys.exit(0)\n", r"SystemExit: 0 \[.*acme_single\.py:2\]"),
         (
