@@ -135,7 +135,7 @@ def docstring(subject: Subject) -> None:
         raise Failed(f"its docstring does not mention {listing(missing)}")
 
 
-@check(doctor="warning", fix="Correct the spelling, or take it out; docs/conformance.md lists the claims.")
+@check(doctor="warning", fix="Correct the claim, or take it out; docs/conformance.md lists all of them.")
 def declarations(subject: Subject) -> None:
     """Every claim that it makes is known, well formed, and applies to its kind and to what it reads.
 
