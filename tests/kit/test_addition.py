@@ -22,8 +22,8 @@ def package(tmp_path):
         del sys.modules[name]
 
 
-def add(folder, kind, name):
-    return Addition.of(folder, kind, name, current()).write()
+def add(folder, kind, name, file=None):
+    return Addition.of(folder, kind, name, current(), file).write()
 
 
 def announce(folder, monkeypatch):
@@ -99,6 +99,70 @@ def test_a_hook_that_is_elsewhere_is_left_to_the_author(package):
         "not registered: add this to the hook dovetail_components, wherever it is:"
         ' register("policy_loss", "softer", "acme_rl.softer:softer")'
     )
+
+
+HOOKS = {
+    "a return behind it": ("    register(*first)\n    return None\n", "    register(*first)\n    {}    return None\n"),
+    "a return alone": ("    return\n", "    {}    return\n"),
+    "a loop": ("    for each in all_of_them:\n        register(*each)\n", None),
+}
+
+
+@pytest.mark.parametrize(("body", "then"), HOOKS.values(), ids=HOOKS)
+def test_it_is_registered_where_the_hook_gets_to(package, body, then):
+    hook = package / "acme_rl/__init__.py"
+    begin = "def dovetail_components(register):\n"
+    hook.write_text(f"{begin}{body}")
+    said = add(package, "policy_loss", "softer")
+    call = 'register("policy_loss", "softer", "acme_rl.softer:softer")\n'
+    assert said[1] == f"registered it in {hook}"
+    assert hook.read_text() == begin + (f"{body}    {call}" if then is None else then.format(call))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def dovetail_components(register): register(*first)\n",
+        "def dovetail_components(register):\n    register(*first); return\n",
+        "def dovetail_components(register):\n    if not wanted:\n        return\n    register(*first)\n",
+        "def dovetail_components(register):\n    register(*first)\n    raise NotImplementedError\n",
+    ],
+)
+def test_a_hook_whose_end_may_not_be_reached_is_left_to_the_author(package, text):
+    hook = package / "acme_rl/__init__.py"
+    hook.write_text(text)
+    assert add(package, "policy_loss", "softer")[1].startswith("not registered: add this to the hook")
+    assert hook.read_text() == text
+
+
+def test_contracts_come_in_the_order_of_the_components(package):
+    add(package, "reward", "near")
+    add(package, "kl", "far")
+    text = (package / "pyproject.toml").read_text()
+    assert 'policy_loss = "v1"\nreward = "v1"\nkl = "v1"\n' in text
+
+
+def test_a_table_of_contracts_at_the_end_of_the_file(package):
+    project = package / "pyproject.toml"
+    project.write_text(
+        '[project]\nname = "acme-rl"\nversion = "1"\n[project.entry-points.dovetail]\nacme_rl = "acme_rl"\n\n'
+        '[project.entry-points."dovetail.api"]\npolicy_loss = "v1"'
+    )
+    add(package, "reward", "near")
+    assert project.read_text().endswith('\npolicy_loss = "v1"\nreward = "v1"\n')
+
+
+def test_one_name_in_two_kinds(package, capsys):
+    assert main(["plugin", "add", "advantage", "soft_clip", "--to", str(package)]) == 1
+    said = capsys.readouterr().err
+    assert "acme_rl/soft_clip.py' exists already and is not overwritten; choose another file with --file" in said
+    assert said.endswith("such as --file soft_clip_advantage\n")
+    command = ["plugin", "add", "advantage", "soft_clip", "--to", str(package), "--file", "soft_clip_advantage"]
+    assert main(command) == 0
+    hook = (package / "acme_rl/__init__.py").read_text()
+    assert 'register("advantage", "soft_clip", "acme_rl.soft_clip_advantage:soft_clip")' in hook
+    assert "def soft_clip(" in (package / "acme_rl/soft_clip_advantage.py").read_text()
+    assert (package / "tests/test_soft_clip_advantage.py").is_file()
 
 
 def test_what_cannot_be_added_to(package, tmp_path):

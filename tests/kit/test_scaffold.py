@@ -1,5 +1,6 @@
 """`dovetail plugin new` writes, for every kind, a package that lints, registers, passes its tests and conforms."""
 
+import ast
 import os
 import re
 import subprocess
@@ -99,7 +100,9 @@ def test_the_command_says_what_to_do_next(tmp_path, monkeypatch, capsys):
     assert "cd acme-rl\n  pip install -e '.[dev]'\n  pytest" in out
     assert "The formula goes into acme_rl/gspo.py" in out
     assert "dovetail has the policy_loss 'gspo' too; with both installed, a config of yours must say which" in out
-    assert "train.policy_loss = 'acme-rl/gspo'" in (tmp_path / "acme-rl" / "README.md").read_text()
+    readme = (tmp_path / "acme-rl" / "README.md").read_text()
+    assert "train.policy_loss = 'acme-rl/gspo'" in readme
+    assert "`dovetail plugin add KIND NAME` adds another component" in readme
 
 
 def test_nothing_is_overwritten(tmp_path, monkeypatch, capsys):
@@ -147,6 +150,72 @@ def test_wrong_words_are_refused_in_one_line(words, message):
     with pytest.raises(DovetailError, match=re.escape(message)) as caught:
         of(**words)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        ("advantage", "per_token", "imports 'per_token' itself; take another one, such as per_token_advantage"),
+        ("optimizer", "optax", "imports 'optax' itself"),
+        ("reward", "list", "uses 'list' itself; take another one, such as list_reward"),
+        ("policy_loss", "round", "uses 'round' itself"),  # its example does
+        (
+            "field",
+            "dovetail",
+            "cannot be the name of a module here: the package's __init__.py has a 'dovetail' already",
+        ),
+    ],
+)
+def test_a_name_that_hides_what_its_file_needs_is_refused(kind, name, message):
+    with pytest.raises(DovetailError, match=re.escape(message)):
+        of(kind=kind, name=name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "attribute"),
+    [
+        ("interaction", "step", "StepInteraction"),
+        ("tool_format", "call", "CallToolFormat"),
+        ("sampler", "study", "StudySampler"),
+        ("sink", "none", "NoneSink"),
+        ("sink", "step", "Step"),
+        ("reward", "step", "step"),
+    ],
+)
+def test_a_class_gets_another_name_if_its_own_means_something_else(kind, name, attribute):
+    plugin = of(kind=kind, name=name)
+    tree = ast.parse(plugin.files()[plugin.component_file])
+    assert plugin.target == f"acme_rl.{name}:{attribute}"
+    assert [node.name for node in tree.body if getattr(node, "name", "") == attribute] == [attribute]
+    assert f'"{name}",' in plugin.files()["acme_rl/__init__.py"]
+
+
+@pytest.mark.slow
+def test_packages_with_such_names_pass_their_tests(tmp_path):
+    names = {"interaction": "step", "tool_format": "call", "sampler": "study"}
+    for kind, name in names.items():
+        place = of(f"acme-{name}", kind, name).write(tmp_path / kind)
+        project = tomllib.loads((place / "pyproject.toml").read_text())["project"]
+        write_distribution(place, project["name"], {}, project["entry-points"], version=project["version"])
+    path = os.pathsep.join(str(tmp_path / kind) for kind in names)
+    tests = [str(tmp_path / kind / folder) for kind, name in names.items() for folder in ("tests", f"acme_{name}")]
+    options = ["-q", "-p", "no:cacheprovider", "--import-mode=importlib", "--doctest-modules", "-W", "error"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *options,
+            *(f"--dovetail-dist=acme-{name}" for name in names.values()),
+            *tests,
+        ],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path, "XDG_CACHE_HOME": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
 
 
 def test_a_hyphen_in_a_name_is_an_underscore():

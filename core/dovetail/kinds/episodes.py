@@ -145,7 +145,11 @@ class ToolFormat(Protocol):
         ...
 
     def write(self, call: Call) -> str:
-        """Return the text of a call, in the form that `parse` reads; used for demonstrations."""
+        """Return the text of a call, in the form that `parse` reads; used for demonstrations.
+
+        Where `parse` gives all arguments as texts (`Call.texts`), a value that is not a text is written as JSON:
+        `true`, `null`, `[1, 2]`.
+        """
         ...
 
 

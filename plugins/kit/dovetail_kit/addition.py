@@ -38,8 +38,8 @@ class Addition:
     written: NewPackage
 
     @classmethod
-    def of(cls, folder: Path, kind: str, name: str, registry: Registry) -> Addition:
-        """Look for the package in a folder, and check two words from a command line.
+    def of(cls, folder: Path, kind: str, name: str, registry: Registry, file: str | None = None) -> Addition:
+        """Look for the package in a folder, and check words from a command line; `file` is the name of the module.
 
         Raises:
             ConfigError: if there is no plugin in the folder, or the component's files are there already.
@@ -59,11 +59,14 @@ class Addition:
                 f"'{hook}' is a single module; make a package of it, the folder '{package}' with an __init__.py, so"
                 " that each component has a file"
             )
-        written = NewPackage.within(package, project["name"], kind, name, registry)
+        written = NewPackage.within(package, project["name"], kind, name, registry, file)
         made = cls(folder=folder, source=source, hook=hook, written=written)
         for path in made.paths():
             if path.exists():
-                raise ConfigError(f"'{path}' exists already and is not overwritten")
+                raise ConfigError(
+                    f"'{path}' exists already and is not overwritten; choose another file with --file, such as --file"
+                    f" {written.name}_{written.kind.name}"
+                )
         return made
 
     def paths(self) -> tuple[Path, Path]:
@@ -93,13 +96,15 @@ class Addition:
         text = path.read_text(encoding="utf-8")
         if kind.name in _project(path).get("entry-points", {}).get(API_GROUP, {}):
             return []
-        header = re.search(
-            rf"""^\[project\.entry-points\.["']{re.escape(API_GROUP)}["']\][^\n]*\n""", text, re.MULTILINE
+        table = re.search(
+            rf"""^\[project\.entry-points\.["']{re.escape(API_GROUP)}["']\][^\n]*\n(?:[^\[\n][^\n]*\n)*""",
+            text if text.endswith("\n") else f"{text}\n",
+            re.MULTILINE,
         )
-        if header is None:
+        if table is None:
             return []  # it says for no kind which contract it is written for
         line = f'{kind.name} = "v{max(kind.versions)}"\n'
-        path.write_text(text[: header.end()] + line + text[header.end() :], encoding="utf-8")
+        path.write_text(table.string[: table.end()] + line + table.string[table.end() :], encoding="utf-8")
         return [f"added {line.strip()} to {path}: install the package again, pip install -e {self.folder}"]
 
 
@@ -139,14 +144,33 @@ def _find(folder: Path, module: str) -> tuple[Path, Path]:
 
 def _registering(text: str, written: NewPackage) -> str | None:
     """Return a module in which the hook registers one component more; None if the hook is not there, or not plain."""
+    hook = _hook_of(text)
+    if hook is None:
+        return None
+    register, last = hook.args.args[-1].arg, hook.body[-1]
+    assert last.end_lineno is not None
+    lines = text.splitlines(keepends=True)
+    before = isinstance(last, ast.Return)
+    at = last.lineno - 1 if before else last.end_lineno
+    lines.insert(at, _call(register, written, " " * last.col_offset))
+    more = "".join(lines)
+    try:
+        found = _hook_of(more)
+    except SyntaxError:
+        return None  # a hook in one line, say
+    return more if found and len(found.body) == len(hook.body) + 1 else None
+
+
+def _hook_of(text: str) -> ast.FunctionDef | None:
+    """Return the hook of a module; None if there is none, or several, or nobody knows whether its end is reached."""
     functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef) and node.name == HOOK]
     if len(functions) != 1 or not functions[0].args.args:
         return None
-    register, last = functions[0].args.args[-1].arg, functions[0].body[-1]
-    assert last.end_lineno is not None
-    lines = text.splitlines(keepends=True)
-    lines.insert(last.end_lineno, _call(register, written, " " * last.col_offset))
-    return "".join(lines)
+    (hook,) = functions
+    *body, last = hook.body
+    inner = [*body, *([] if isinstance(last, ast.Return) else [last])]
+    leaves = (ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)
+    return None if any(isinstance(node, leaves) for each in inner for node in ast.walk(each)) else hook
 
 
 def _call(register: str, written: NewPackage, indent: str) -> str:

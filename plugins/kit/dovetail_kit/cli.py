@@ -55,6 +55,7 @@ def _add_add(actions: Commands) -> None:
     add.add_argument("name", help="name of the component in a config: soft_clip")
     place = "that of the package's pyproject.toml (default: this one)"
     add.add_argument("--to", type=given_path, metavar="FOLDER", default=Path(), help=place)
+    add.add_argument("--file", metavar="NAME", help="the name of its module (default: the component's)")
     add.set_defaults(run=add_component)
 
 
@@ -142,7 +143,7 @@ def add_component(options: argparse.Namespace) -> int:
     from dovetail.registry import current
     from dovetail_kit.addition import Addition
 
-    addition = Addition.of(options.to, options.kind, options.name, current())
+    addition = Addition.of(options.to, options.kind, options.name, current(), options.file)
     for line in [*addition.write(), *addition.written.notes(current())]:
         print(line)
     return 0

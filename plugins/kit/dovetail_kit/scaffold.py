@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, Final
 
 import attrs
 from packaging.utils import canonicalize_name
@@ -23,6 +23,7 @@ from dovetail.kinds import Kind
 from dovetail.registry import Registry, current, normal
 from dovetail.registry.compatibility import ENGINE, engine_version
 from dovetail.registry.contract import methods_of
+from dovetail_kit.bindings import bound_by, needed_by
 from dovetail_kit.installed import third_parties
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -34,6 +35,9 @@ _PACKAGE_FILES = {
     ".gitignore": "gitignore.txt",
     ".github/workflows/tests.yml": "ci.yml.txt",
 }
+
+STAND_IN: Final = "StandIn"
+"""A name that no template has, to see which names it has."""
 
 _GENERIC = {"function": "generic", "class": "generic_class"}
 """Templates for kinds without one of their own, such as those of other plugins."""
@@ -48,12 +52,14 @@ class NewPackage:
         package: its name for Python.
         kind: the kind of its component.
         name: the name of its component in a config.
+        file: the name of the component's module.
     """
 
     distribution: str
     package: str
     kind: Kind
     name: str
+    file: str
 
     @classmethod
     def of(cls, distribution: str, kind: str, name: str, registry: Registry) -> NewPackage:
@@ -62,39 +68,91 @@ class NewPackage:
         Raises:
             ConfigError: if the name of the distribution is not valid, or something installed has it.
             UnknownNameError: if there is no such kind.
-            PluginError: if the name of the component is not an identifier.
+            PluginError: if the name of the component is not an identifier, or hides what its file needs.
         """
         return cls.within(_package_of(distribution), distribution, kind, name, registry)
 
     @classmethod
-    def within(cls, package: str, distribution: str, kind: str, name: str, registry: Registry) -> NewPackage:
-        """Check the words about a component, those about its package being known.
+    def within(
+        cls, package: str, distribution: str, kind: str, name: str, registry: Registry, file: str | None = None
+    ) -> NewPackage:
+        """Check the words about a component, those about its package being known; `file` is by default its name.
 
         Raises:
             UnknownNameError: if there is no such kind.
-            PluginError: if the name of the component is not an identifier.
+            PluginError: if the name of the component or of its module is not an identifier, or hides what is needed.
         """
         if kind not in registry.kinds:
             known = registry.kinds
             raise UnknownNameError(f"unknown kind '{kind}'.{nearest(kind, known)} Kinds: {listing(known, 60)}")
-        if not normal(name).isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
-            raise PluginError(f"'{name}' is not a name for a component; use letters, digits and '_': soft_clip")
-        return cls(distribution=distribution, package=package, kind=registry.kinds[kind], name=normal(name))
+        for word, what in ((name, "component"), (file or name, "module")):
+            if not normal(word).isidentifier() or keyword.iskeyword(word) or word.startswith("_"):
+                raise PluginError(f"'{word}' is not a name for a {what}; use letters, digits and '_': soft_clip")
+        plugin = cls(
+            distribution=distribution,
+            package=package,
+            kind=registry.kinds[kind],
+            name=normal(name),
+            file=normal(file or name),
+        )
+        plugin._refuse_hiding()
+        return plugin
+
+    def _refuse_hiding(self) -> None:
+        if clash := self._clash(self.attribute):
+            raise PluginError(
+                f"'{self.name}' cannot be the name of a {self.kind.name}: the file that is written for it {clash};"
+                f" take another one, such as {self.name}_{self.kind.name}"
+            )
+        if self.file in bound_by(_fill("package/init.py.txt", self._words)):
+            raise PluginError(
+                f"'{self.file}' cannot be the name of a module here: the package's __init__.py has a '{self.file}'"
+                " already; take another name"
+            )
 
     @property
     def component_file(self) -> str:
         """The file with the formula."""
-        return f"{self.package}/{self.name}.py"
+        return f"{self.package}/{self.file}.py"
 
     @property
     def test_file(self) -> str:
         """The file with its tests."""
-        return f"tests/test_{self.name}.py"
+        return f"tests/test_{self.file}.py"
 
     @property
     def target(self) -> str:
         """Where the component is, as it is registered."""
-        return f"{self.package}.{self.name}:{self._words['attribute']}"
+        return f"{self.package}.{self.file}:{self.attribute}"
+
+    @property
+    def attribute(self) -> str:
+        """The name of the function or class.
+
+        A class whose own name means something else has that of its kind behind it: what an environment answers is
+        `dovetail.protocols.Step`, so that the interaction `step` is a `StepInteraction`.
+        """
+        if self.kind.scaffold != "class":
+            return self.name
+        plain = camel(self.name)
+        return f"{plain}{camel(self.kind.name)}" if keyword.iskeyword(plain) or self._clash(plain) else plain
+
+    def _clash(self, attribute: str) -> str:
+        """Return what the component's file does with a name that this one would hide; empty if it needs none."""
+        text = self._component(STAND_IN)
+        used = needed_by(text)
+        own = {name.replace(STAND_IN, attribute) for name in bound_by(text) if STAND_IN in name}
+        return next((f"{used[name]} '{name}' itself" for name in sorted(own) if name in used), "")
+
+    def _component(self, attribute: str) -> str:
+        """Return the text of the component's file, with this name of the function or class."""
+        words = self._words_for(attribute if self.kind.scaffold != "class" else self.name, attribute)
+        return _fill(f"kinds/{self._stem}.py.txt", words)
+
+    @property
+    def _stem(self) -> str:
+        special = (_TEMPLATES / "kinds" / f"{self.kind.name}.py.txt").exists()
+        return self.kind.name if special else _GENERIC[self.kind.scaffold]
 
     @property
     def usage(self) -> str:
@@ -140,19 +198,19 @@ class NewPackage:
         """Return the text of every file, by its path in the folder."""
         words = self._words
         found = {path: _fill(f"package/{template}", words) for path, template in _PACKAGE_FILES.items()}
-        special = (_TEMPLATES / "kinds" / f"{self.kind.name}.py.txt").exists()
-        stem = self.kind.name if special else _GENERIC[self.kind.scaffold]
         return found | {
             f"{self.package}/__init__.py": _fill("package/init.py.txt", words),
             f"{self.package}/py.typed": "",
-            self.component_file: _fill(f"kinds/{stem}.py.txt", words),
-            self.test_file: _fill(f"kinds/{stem}.test.txt", words),
+            self.component_file: self._component(self.attribute),
+            self.test_file: _fill(f"kinds/{self._stem}.test.txt", words),
         }
 
     @property
     def _words(self) -> dict[str, str]:
-        name, kind = self.name, self.kind
-        class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+        return self._words_for(self.name, self.attribute)
+
+    def _words_for(self, name: str, attribute: str) -> dict[str, str]:
+        kind = self.kind
         reads = _reads(kind.summary)
         opener = kind.origin.distribution
         required = {DISTRIBUTION: engine_version()} | ({} if opener == ENGINE else {opener: kind.origin.version})
@@ -161,8 +219,9 @@ class NewPackage:
             "package": self.package,
             "kind": kind.name,
             "name": name,
-            "Name": class_name,
-            "attribute": class_name if kind.scaffold == "class" else name,
+            "Name": attribute,
+            "file": self.file,
+            "attribute": attribute,
             "api": str(max(kind.versions)),
             "year": time.strftime("%Y"),
             "dependencies": ", ".join(f'"{name}>={version}"' for name, version in required.items()),
@@ -177,6 +236,15 @@ class NewPackage:
             "ones": ", ".join(["1.0"] * len(reads)),
             "threes": ", ".join(f"{read}=3.0" for read in reads),
         }
+
+
+def camel(name: str) -> str:
+    """Return the name of a class.
+
+    >>> camel("soft_clip")
+    'SoftClip'
+    """
+    return "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
 def _fill(template: str, words: dict[str, str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from statistics import median
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import attrs
 import jax
@@ -20,7 +20,8 @@ from tests.kit.conformance.mutants_memory import _Controller
 
 import dovetail
 from dovetail.arrays import Groups, at_finite, bounded, full_precision, log_ratio, masked, mean_over_tokens, per_token
-from dovetail.protocols import Step
+from dovetail.protocols import Call, Step
+from dovetail_agent.tool_format.hermes import Hermes
 from dovetail_lab.kinds import Proposal
 
 Share = Annotated[float, Interval(ge=0, le=1)]
@@ -441,3 +442,114 @@ def not_too_stale(staleness, mask, *, oldest: Annotated[int, Ge(0)] = 2):
 def a_hinge_on_the_mean_entropy(entropy, mask, *, floor: Annotated[float, Gt(0)] = 0.3):
     """max(floor - mean of entropy, 0)² at each token of the mask."""
     return clean(jnp.square(jnp.maximum(floor - mean_over_tokens(masked(entropy, mask), mask), 0.0)) + 0 * mask, mask)
+
+
+@right("answer")
+@dovetail.declares(last_answer=False)
+def the_first_line(completions):
+    """The first line of each of completions, as it is; a line that is a number without zeros behind its point."""
+    lines = [(text.split("\n")[0].strip() or None) for text in completions]
+    return [f"{float(line):g}" if line and line.replace(".", "", 1).isdecimal() else line for line in lines]
+
+
+@right("loss_agg")
+@dovetail.declares(
+    sums_to_one=True, expected_failures={"longer_is_no_heavier": "completions weigh as the squares of their lengths"}
+)
+def by_the_square_of_the_length(mask):
+    """w = n_i / ∑ n_j² on the mask, with n_i the tokens of completion i."""
+    lengths = jnp.sum(mask, axis=1, keepdims=True, dtype=jnp.float32)
+    return jnp.where(mask, lengths / jnp.maximum(jnp.sum(jnp.square(lengths)), 1.0), 0.0)
+
+
+@right("curriculum")
+@attrs.frozen(kw_only=True)
+class TheLastScoreCounts:
+    """Prompts in turn, beginning with those that were not solved the last time: the later of two scores counts."""
+
+    def init(self, examples: int) -> dict[str, np.ndarray]:
+        return {"solved": np.zeros(examples, bool), "next": np.zeros((), np.int64)}
+
+    def choose(self, state: Any, count: int, rng: np.random.Generator) -> np.ndarray:
+        open_first = np.argsort(np.roll(state["solved"], -state["next"]), kind="stable")
+        return np.resize((open_first + state["next"]) % len(state["solved"]), count)
+
+    def update(self, state: Any, chosen: np.ndarray, scores: np.ndarray) -> dict[str, np.ndarray]:
+        solved = state["solved"].copy()
+        for prompt, given in zip(chosen, scores, strict=True):
+            if not np.isnan(given).all():
+                solved[prompt] = np.nanmean(given) >= 1.0
+        return {"solved": solved, "next": np.asarray((state["next"] + len(chosen)) % len(solved))}
+
+
+@caught_by("curriculum", "counts_a_prompt_twice")
+@attrs.frozen(kw_only=True)
+class TheFirstScoreCounts(TheLastScoreCounts):
+    def update(self, state, chosen, scores):
+        return super().update(state, chosen[::-1], scores[::-1])
+
+
+@caught_by("curriculum", "counts_a_prompt_twice")
+@attrs.frozen(kw_only=True)
+class AveragesTheLastAlone(CountsItOnce):
+    """Beside a count that is right, an average of which an assignment by indices keeps one score."""
+
+    def update(self, state, chosen, scores):
+        count, total = state["count"].copy(), state["total"].copy()
+        np.add.at(count, chosen, 1)
+        total[chosen] = 0.9 * total[chosen] + 0.1 * np.where(np.isnan(scores), 0.0, scores).mean(axis=1)
+        return {"count": count, "total": total}
+
+
+@caught_by("reward_manager", "more_is_not_less")
+@attrs.frozen(kw_only=True)
+class TheBestOfWhatIsBelowZero:
+    def __call__(self, score_table: Any, reward_names: Any) -> Any:
+        low, high = np.nanmin(score_table, axis=1), np.nanmax(score_table, axis=1)
+        return np.where(low < 0, high, low)
+
+
+class _OfAPart(_Open):
+    """Draws from a part of every range."""
+
+    def __init__(self, space: Any, left: int, low: float, seed: int) -> None:
+        super().__init__(space, left)
+        self.low, self.rng = low, random.Random(seed)
+
+    def ask(self):
+        self.left -= 1
+        if self.left < 0:
+            return None
+        drawn = {key: form.at(self.low + 0.5 * self.rng.random()) for key, form in sorted(self.space.items())}
+        return Proposal(values=drawn)
+
+
+@caught_by("sampler", "reaches_both_ends")
+@attrs.frozen(kw_only=True)
+class DrawsFromTheLowerHalf:
+    """Uniform draws."""
+
+    learns: ClassVar[bool] = False
+    low: ClassVar[float] = 0.0
+
+    def open(self, space: Any, *, draws: int, seed: int, total_steps: int) -> Any:
+        return _OfAPart(space, draws, self.low, seed)
+
+
+@caught_by("sampler", "reaches_both_ends")
+@attrs.frozen(kw_only=True)
+class DrawsFromTheUpperHalf(DrawsFromTheLowerHalf):
+    low: ClassVar[float] = 0.5
+
+
+@caught_by("tool_format", "reads_what_it_writes")
+@attrs.frozen
+class WritesAsPythonDoes(Hermes):
+    """Writes values as `str` does, and gives all of them as texts."""
+
+    def write(self, call):
+        return super().write(Call(call.name, {name: str(value) for name, value in call.arguments.items()}))
+
+    def parse(self, text):
+        found = super().parse(text)
+        return attrs.evolve(found, calls=tuple(attrs.evolve(call, texts=True) for call in found.calls))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import attrs
 
@@ -10,7 +10,11 @@ from dovetail.registry import place_of
 from dovetail.registry.places import first_line, raised_in
 from dovetail_kit.conformance.check import Check, Failed, Inapplicable
 from dovetail_kit.conformance.claims import CLAIMS
+from dovetail_kit.conformance.malformed import fault_of
 from dovetail_kit.conformance.subject import Subject
+
+DECLARATIONS: Final = "declarations"
+"""The check that refuses malformed claims."""
 
 Outcome = Literal["passed", "failed", "known", "skipped"]
 
@@ -28,7 +32,19 @@ class Verdict:
 
 
 def judge(check: Check, subject: Subject) -> Verdict:
-    """Run a check on a component and return the outcome; exceptions count as failures."""
+    """Run a check on a component and return the outcome; exceptions count as failures.
+
+    If a claim is malformed, `declarations` fails, expected or not, and says so alone: the others would raise whatever
+    comes of such a claim.
+    """
+    if fault := fault_of(subject.component):
+        if check.name == DECLARATIONS:
+            return Verdict(outcome="failed", seen=fault)
+        return Verdict(outcome="skipped", seen=f"its claims are malformed: see '{DECLARATIONS}'")
+    return _carried_out(check, subject)
+
+
+def _carried_out(check: Check, subject: Subject) -> Verdict:
     reason = subject.declared.get("expected_failures", {}).get(check.name)
     try:
         check.function(subject)

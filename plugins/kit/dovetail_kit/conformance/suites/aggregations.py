@@ -103,7 +103,11 @@ def _repeated(fields: batch.Fields, axis: int, times: int = 2) -> batch.Fields:
 
 
 @check(
-    "loss_agg", unless="leaves_out", fix="Divide by the length, or by a power of it: weights fall as completions grow."
+    "loss_agg",
+    unless="leaves_out",
+    fix="Divide by the length, or by a power of it: weights fall as completions grow. If long completions are to weigh"
+    " more, declare expected_failures={'longer_is_no_heavier': 'why'}; if some tokens are to have no weight, declare"
+    " leaves_out=True.",
 )
 def longer_is_no_heavier(subject: Subject) -> None:
     """A token of a longer completion weighs no more than one of a shorter completion of the same prompt.

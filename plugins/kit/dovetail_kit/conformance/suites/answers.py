@@ -292,15 +292,25 @@ def the_last_answer_votes(subject: Subject) -> None:
                 raise Failed(f"{form.format(one)!r} and then {form.format(other)!r} has the answer {both!r}")
 
 
+def _is_number(answer: Any) -> bool:
+    """Tell whether an answer is a number and nothing else; None, that there is no answer, is none."""
+    try:
+        float(answer)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 @check("answer", fix="Convert what is a number, decimal.Decimal(text).normalize() say, and return its text.")
 def numbers_vote_alike(subject: Subject) -> None:
     """A number is the same answer however it is spelt: 42 and 42.0.
 
-    The votes of completions that agree would be split among spellings.
+    The votes of completions that agree would be split among spellings. An answer that is more than a number, such as
+    the whole sentence, is as its author has it.
     """
     for form in FORMS:
         plain, other, longer = (_answered(subject, form, said) for said in ("42", "43", "42.0"))
-        if None not in (plain, other, longer) and plain not in (other, longer):
+        if plain not in (other, longer) and all(_is_number(answer) for answer in (plain, other, longer)):
             raise Failed(f"{form.format('42')!r} has the answer {plain!r}, and {form.format('42.0')!r} has {longer!r}")
 
 

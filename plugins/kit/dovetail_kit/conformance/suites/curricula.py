@@ -179,23 +179,41 @@ def no_score_is_no_failure(subject: Subject) -> None:
             )
 
 
-@check("curriculum", fix="Add up with np.add.at(count, chosen, 1): count[chosen] += 1 counts a prompt once.")
+@check(
+    "curriculum",
+    fix="Add up with np.add.at(count, chosen, 1): count[chosen] += 1 counts a prompt once. If the last score alone is"
+    " to count, go through the prompts in a loop.",
+)
 def counts_a_prompt_twice(subject: Subject) -> None:
-    """If a prompt is chosen twice in a step, what is remembered depends on both of its scores.
+    """If a prompt is chosen twice in a step, what is remembered depends on both of its scores, unless the later one
+    replaces the earlier one in the next step as well.
 
-    An assignment by indices keeps one of them, and which one nobody said.
+    An assignment by indices to what is to add up keeps one of them, and which one nobody said.
     """
     curriculum: Any = subject.bind()
-    state = steps_of(curriculum, FEW)
-    chosen = np.array([3, 3, 1])
-    found = []
-    for first, second in ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0)):
+    state, chosen = steps_of(curriculum, FEW), np.array([3, 3, 1])
+
+    def updated(before: State, rows: slice, scores: np.ndarray) -> State:
+        given = {name: array.copy() for name, array in before.items()}
+        return split_metrics(curriculum.update(given, chosen[rows].copy(), scores[rows].copy()))[0]
+
+    def after(first: float, second: float) -> tuple[State, State]:
+        """Return the state after a step with both scores of the prompt, and after two steps with one of them each."""
         scores = np.repeat([[first], [second], [0.5]], SAMPLES, axis=1)
-        after, _ = split_metrics(curriculum.update({n: a.copy() for n, a in state.items()}, chosen.copy(), scores))
-        found.append(after)
-    changes = [bool(differing(found[0], other)) for other in found[1:]]
-    if changes[0] != changes[1]:
-        raise Failed("of two scores of a prompt in one step, one changes what is remembered, and the other does not")
+        return updated(state, slice(3), scores), updated(updated(state, slice(1), scores), slice(1, 3), scores)
+
+    (neither, _), (earlier, in_turn), (later, later_in_turn) = after(0.0, 0.0), after(1.0, 0.0), after(0.0, 1.0)
+    for name in state:
+        changes = [bool(differing({name: neither[name]}, {name: other[name]})) for other in (earlier, later)]
+        replaced = all(
+            np.allclose(ours[name], theirs[name], equal_nan=True)
+            for ours, theirs in ((earlier, in_turn), (later, later_in_turn))
+        )
+        if changes[0] != changes[1] and not replaced:
+            raise Failed(
+                f"of two scores of a prompt in one step, the {'earlier' if changes[0] else 'later'} one alone changes"
+                f" '{name}', and one after the other they leave something else there"
+            )
 
 
 @check(

@@ -38,11 +38,16 @@ ANSWERS: Final = (str, int, float, list, dict, Result)
 """What a tool may return; a bool is an int."""
 
 
-@check("tool_format", fix="Escape in `write` what `parse` would take for the end of a value, and keep the order.")
+@check(
+    "tool_format",
+    fix="Escape in `write` what `parse` would take for the end of a value, and keep the order; write what is not a text"
+    " as JSON: true, null, [1, 2].",
+)
 def reads_what_it_writes(subject: Subject) -> None:
     """A call that is written and parsed again is the same call: its name, its arguments and their values.
 
-    It writes the calls in demonstrations, which would otherwise teach calls with a different meaning.
+    It writes the calls in demonstrations, which would otherwise teach calls with a different meaning. Where a format
+    gives all values as texts, those that are not texts are read as JSON.
     """
     format_ = subject.bind()
     for call in CALLS:
@@ -56,7 +61,13 @@ def reads_what_it_writes(subject: Subject) -> None:
 
 
 def _meant(value: Any, wanted: Any, texts: bool) -> Any:
-    return json.loads(value) if texts and not isinstance(wanted, str) else value
+    """Return a value as it is read, from JSON where a format gives texts and something else was written."""
+    if not texts or isinstance(wanted, str):
+        return value
+    try:
+        return json.loads(value)
+    except (TypeError, ValueError):
+        raise Failed(f"wrote {wanted!r} as {value!r}; a value that is not a text is written as JSON") from None
 
 
 @check("tool_format", fix="Return Parsed(error=...) for what cannot be read; the policy reads it.")

@@ -135,11 +135,11 @@ def docstring(subject: Subject) -> None:
         raise Failed(f"its docstring does not mention {listing(missing)}")
 
 
-@check(doctor="warning", fix="Correct the spelling, or take it out; docs/conformance.md lists the claims.")
+@check(doctor="warning", fix="Correct the claim, or take it out; docs/conformance.md lists all of them.")
 def declarations(subject: Subject) -> None:
-    """Every claim that it makes is known, and applies to its kind and to what it reads.
+    """Every claim that it makes is known, well formed, and applies to its kind and to what it reads.
 
-    Nothing checks a claim under an unknown name.
+    Nothing checks a claim under an unknown name, and no other check is carried out with one that is malformed.
     """
     component, kind = subject.component, subject.component.kind
     opened_by = current().kinds[kind].origin.distribution
@@ -159,10 +159,3 @@ def declarations(subject: Subject) -> None:
     for name in subject.declared.get("excludes", ()):
         if name not in current().kinds:
             raise Failed(f"excludes names '{name}', which is not a kind.{nearest(name, current().kinds)}")
-    for claim in ("settings", "per_reward"):
-        for name in subject.declared.get(claim, ()):
-            if name not in component.params:
-                raise Failed(
-                    f"{claim} names '{name}', which is not a hyperparameter.{nearest(name, component.params)}"
-                    f" Hyperparameters: {listing(component.params)}"
-                )

@@ -108,7 +108,8 @@ def more_is_not_less(subject: Subject) -> None:
     A policy would be taught to do worse by a reward that it is to collect.
     """
     manager: Any = subject.bind()
-    table = np.array([[1.0, 2.0], [0.5, 0.5], [0.0, -1.0], [3.0, 0.0]])
+    across_zero = [[-0.5, 5.0], [5.0, -0.5], [-0.5, 0.25]]  # one at a time: the product of two that fall is higher
+    table = np.array([[1.0, 2.0], [0.5, 0.5], [0.0, -1.0], [3.0, 0.0], *across_zero])
     names = ("first", "second")
     before = np.asarray(manager(table.copy(), names))
     for row in range(len(table)):

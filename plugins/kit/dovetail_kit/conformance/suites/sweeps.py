@@ -13,6 +13,8 @@ from dovetail_kit.conformance.subject import Subject
 DRAWS, STEPS = 8, 100
 MANY = 200
 """More proposals than any sampler has use for in so small a study."""
+ENOUGH = 60
+"""Draws of which all miss a third of a range once in 10^10 times."""
 
 
 def open_study(subject: Subject, draws: int = DRAWS, seed: int = 0) -> Any:
@@ -102,3 +104,28 @@ def leaves_global_generators_alone(subject: Subject) -> None:
     play_study(subject)
     if global_generators() != before:
         raise Failed("a study changes the state of a global random number generator")
+
+
+@check(
+    "sampler",
+    unless="systematic",
+    fix="Draw with form.draw(...), or with form.at(u), where u is anywhere between 0 and 1.",
+)
+def reaches_both_ends(subject: Subject) -> None:
+    """Of 60 proposals of a sampler that does not learn, some are in the lower third of every range, some in the upper.
+
+    A range was given because the best value may be anywhere in it, and a part of it would never be tried.
+    """
+    if subject.bind().learns:
+        raise Inapplicable("it learns, so that it may leave out what looks bad")
+    space, study = open_study(subject, ENOUGH)
+    asked = [each.values for _ in range(ENOUGH) if (each := study.ask()) is not None]
+    for key, form in space.items():
+        values = [values[key] for values in asked]
+        ends = {
+            "lower": any(value <= form.at(1 / 3) for value in values),
+            "upper": any(value >= form.at(2 / 3) for value in values),
+        }
+        for end, reached in ends.items():
+            if not reached:
+                raise Failed(f"none of {len(values)} proposals of {key}, which is {form}, is in its {end} third")
