@@ -17,7 +17,7 @@ from dovetail_kit.conformance.check import Failed, Inapplicable, applicable, che
 from dovetail_kit.conformance.claims import CLAIMS
 from dovetail_kit.conformance.page import page
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.verdict import judge
+from dovetail_kit.conformance.verdict import judge, report
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -124,3 +124,13 @@ def test_a_distribution_that_is_not_there():
     with pytest.raises(dovetail.DovetailError, match="no distribution 'nothing-at-all' is installed"):
         stamp.hash_of("nothing-at-all")
     assert stamp.read("nothing-at-all").state == "none"
+
+
+def test_what_weighs_long_completions_more_on_purpose_is_offered_a_claim_that_is_true():
+    from tests.kit.conformance import mutants_turned
+
+    (check,) = (each for each in checks("loss_agg") if each.name == "longer_is_no_heavier")
+    subject = Subject(component(mutants_turned.by_the_power_of_the_length, "loss_agg"))
+    said = report(check, subject, judge(check, subject))
+    assert "If long completions are to weigh more, declare expected_failures={'longer_is_no_heavier': 'why'}" in said
+    assert "unless:" not in said
