@@ -74,10 +74,15 @@ class Part:
             raise self.component.wrong("returned None; a function without `return` does")
         return value, metrics
 
+    def first_state(self, given: Any) -> Any:
+        """Return the state with which a component begins: the result of its `init`."""
+        with self.component.named("init"):
+            return self.build().init(given)
+
     def next_state(self, fields: Fields, hyper: Mapping[str, Floats]) -> Any:
         """Return the next state of a component that reads `state`: the result of its `update` on the same fields."""
         arguments = dict(zip(self.component.reads, self._arguments(fields), strict=True))
-        with self.component.named():
+        with self.component.named("update"):
             after = self.build(hyper.get(self.role, {})).update(**arguments)
         return same_form(self.component, fields["state"], after, "update")
 
@@ -111,13 +116,15 @@ def same_form(component: Component, before: Any, after: Any, method: str = "") -
     Raises:
         PluginError: naming the component, the first value that differs, and the line of the method that returned it.
     """
+    of = f" from `{method}`" if method else ""
+    if after is None and before is not None:
+        raise component.wrong(f"returned None{of}; a function without `return` does", method)
     with component.named():
         was, now = (_leaves(each, "state" if method else "weights") for each in (before, after))
     for name in {**was, **now}:
         if _form(was.get(name)) != _form(now.get(name)):
             # shown as its author chose it: NumPy has 64 bits, which JAX counts as 32
             there, here = (_form(each.get(name), exact=True) for each in (was, now))
-            of = f" from `{method}`" if method else ""
             raise component.wrong(f"returned{of} {name} {here}, which was {there} before; keep shape and type", method)
     return after
 

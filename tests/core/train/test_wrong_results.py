@@ -4,6 +4,7 @@ import re
 
 import attrs
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from tests.core.train.tiny import TINY
 
@@ -64,7 +65,68 @@ class Incomplete:
         return [f"{a}+{b}={a + b}" for a in range(40) for b in range(40)]
 
 
-FILTER = (*TINY, "sft.steps=0", "eval.every=None", "train.refill_rounds=1")
+@attrs.frozen(kw_only=True)
+class Taciturn(Diverging):
+    """A controller that forgets to return its coefficient."""
+
+    def coef(self, state):
+        """Look it up."""
+        state["coef"]
+
+
+@attrs.frozen(kw_only=True)
+class Forgetful(Diverging):
+    """A controller that forgets to return its state."""
+
+    def update(self, state, kl, samples):
+        """Compute it."""
+        {"coef": state["coef"]}
+
+
+@attrs.frozen(kw_only=True)
+class Curious:
+    """A curriculum that looks for what it has not kept."""
+
+    def init(self, examples):
+        """Keep something."""
+        return {"seen": np.zeros(examples)}
+
+    def choose(self, state, count, rng):
+        """Choose the first."""
+        return np.arange(count)
+
+    def update(self, state, chosen, scores):
+        """Look for another thing."""
+        return {"seen": state["never"]}
+
+
+@attrs.frozen(kw_only=True)
+class Picky:
+    """A sink that wants a metric which is not there."""
+
+    def open(self, folder, total_steps, start_step):
+        """Need nothing."""
+        return self
+
+    def write(self, step, metrics):
+        """Want it."""
+        return metrics["never"]
+
+    def close(self):
+        """Have nothing to close."""
+
+
+@attrs.frozen(kw_only=True)
+class Closed:
+    """A sink that forgets to return itself."""
+
+    def open(self, folder, total_steps, start_step):
+        """Need nothing."""
+
+
+ALONE = (*TINY, "sft.steps=0", "eval.every=None")
+FILTER = (*ALONE, "train.refill_rounds=1")
+CONTROLLED = (*ALONE, "train.kl_coef=0.1")
 TASK = (*TINY, "train.task=incomplete", "eval.every=None")
 CASES = {
     "a filter of tokens": (
@@ -84,8 +146,33 @@ CASES = {
     ),
     "a coefficient of NaN": (
         ("kl_controller", "diverging", Diverging),
-        (*TINY, "sft.steps=0", "eval.every=None", "train.kl_coef=0.1", "train.kl_controller=diverging"),
+        (*CONTROLLED, "train.kl_controller=diverging"),
         r"gives train\.kl_coef = nan; return one finite number",
+    ),
+    "no coefficient": (
+        ("kl_controller", "taciturn", Taciturn),
+        (*CONTROLLED, "train.kl_controller=taciturn"),
+        r"gives train\.kl_coef = None; return one finite number",
+    ),
+    "no state": (
+        ("kl_controller", "forgetful", Forgetful),
+        (*CONTROLLED, "train.kl_controller=forgetful"),
+        r"returned None from `update`; a function without `return` does",
+    ),
+    "a curriculum that raises": (
+        ("curriculum", "curious", Curious),
+        (*ALONE, "train.curriculum=curious"),
+        r"raised KeyError: 'never'",
+    ),
+    "a sink that raises": (
+        ("sink", "picky", Picky),
+        (*ALONE, "run.sinks=['picky']"),
+        r"raised KeyError: 'never'",
+    ),
+    "a sink that does not open": (
+        ("sink", "closed", Closed),
+        (*ALONE, "run.sinks=['closed']"),
+        r"returned None from `open`; return an open sink",
     ),
     "an example without an announced column": (
         ("task", "incomplete", Incomplete),
