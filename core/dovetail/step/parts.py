@@ -95,6 +95,20 @@ class Part:
         # components with the same key would draw the same numbers, so a loss mask the same tokens as a field that ranks
         return jax.random.fold_in(fields[KEY], zlib.crc32(self.component.qualified_name.encode()))
 
+    def sums(self, metrics: Mapping[str, Any], mask: Bool[Array, "seq token"], label: str = "") -> Sums:
+        """Reduce its metrics; see `sums`.
+
+        Raises:
+            PluginError: for a metric that is neither a number nor one for each completion or token.
+        """
+        with self.component.named():
+            shapes = {name: jnp.shape(value) for name, value in metrics.items()}
+        for name, shape in shapes.items():
+            if shape not in ((), mask.shape[:1], mask.shape):
+                how = f"gives its metric '{name}' the shape {shape}; return one number, one for each completion,"
+                raise self.component.wrong(f"{how} {mask.shape[:1]}, or one for each token, {mask.shape}")
+        return sums(label or self.label, metrics, mask)
+
     def named(self, value: Any) -> dict[str, Any]:
         """Return the values of a result by the names of the fields that they become.
 

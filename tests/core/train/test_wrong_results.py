@@ -3,8 +3,10 @@
 import re
 
 import attrs
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from tests.core.train.tiny import TINY
 
@@ -124,6 +126,39 @@ class Closed:
         """Need nothing."""
 
 
+@attrs.frozen(kw_only=True)
+class Bare(Incomplete):
+    """A task without a usable example."""
+
+    gives: str = "nothing"
+
+    def examples(self, split):
+        """Return nothing, a generator, or prompts of another type."""
+        if self.gives == "nothing":
+            return []
+        made = ({"prompt": n, "answer": "1", "completion": "1"} for n in range(5, 8))
+        return made if self.gives == "a generator" else list(made)
+
+
+@attrs.frozen(kw_only=True)
+class Undemonstrated(Incomplete):
+    """A task that has nothing to imitate."""
+
+    def examples(self, split):
+        """Return examples without completions."""
+        return [{"prompt": f"{n}+1=", "answer": f"{n + 1}"} for n in range(8)]
+
+
+def restructured(learning_rate):
+    """An optimizer whose updates are a list."""
+    return optax.stateless(lambda updates, params: jax.tree.leaves(updates))
+
+
+def scalar_updates(learning_rate):
+    """An optimizer whose updates are single numbers."""
+    return optax.stateless(lambda updates, params: jax.tree.map(jnp.mean, updates))
+
+
 ALONE = (*TINY, "sft.steps=0", "eval.every=None")
 FILTER = (*ALONE, "train.refill_rounds=1")
 CONTROLLED = (*ALONE, "train.kl_coef=0.1")
@@ -188,6 +223,36 @@ CASES = {
         ("task", "incomplete", Incomplete),
         (*TASK, "task.incomplete.lacks='completion'"),
         r"gives an example without 'completion', of answer, prompt",
+    ),
+    "no examples": (
+        ("task", "bare", Bare),
+        (*TINY, "train.task=bare", "eval.every=None"),
+        r"has no examples for 'train'",
+    ),
+    "examples in a generator": (
+        ("task", "bare", Bare),
+        (*TINY, "train.task=bare", "eval.every=None", "task.bare.gives='a generator'"),
+        r"returned a generator for 'train'; return a sequence, which has a length and is indexed",
+    ),
+    "prompts that are numbers": (
+        ("task", "bare", Bare),
+        (*TINY, "train.task=bare", "eval.every=None", "task.bare.gives='numbers'"),
+        r"gives an example whose prompt is 5; prompts are texts or messages",
+    ),
+    "no demonstrations": (
+        ("task", "undemonstrated", Undemonstrated),
+        (*TINY, "train.task=undemonstrated", "eval.every=None"),
+        r"has no demonstrations \(examples with a completion\); set sft.steps = 0",
+    ),
+    "updates of another structure": (
+        ("optimizer", "restructured", restructured),
+        (*ALONE, "train.optimizer=restructured"),
+        r"returned updates whose .* is missing; that of the parameters is of shape \(.*\)",
+    ),
+    "updates of another shape": (
+        ("optimizer", "scalar_updates", scalar_updates),
+        (*ALONE, "train.optimizer=scalar_updates"),
+        r"returned updates whose .* is of shape \(\); that of the parameters is of shape \(.*\)",
     ),
 }
 
