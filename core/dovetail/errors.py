@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import re
 from collections.abc import Iterable
+from typing import Final
+
+DISK: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""What is the matter with the disk, and not with a plugin, wherever it is met."""
 
 
 class DovetailError(Exception):

@@ -1,7 +1,10 @@
 """Runs calls of tools: whatever a tool does to end it becomes a result, which the policy reads."""
 
+import re
+
 import pytest
 
+import dovetail
 from dovetail.protocols import Call, Tool
 from dovetail_agent.runner import Runner
 
@@ -25,8 +28,46 @@ def silent(n: int) -> str:
     raise ValueError
 
 
-@pytest.mark.parametrize(("tool", "text"), [(exits, "error: 3"), (odd, "error: Odd"), (silent, "error: ValueError")])
-def test_a_tool_that_ends_otherwise(tool, text):
+def lacks(n: int) -> str:
+    return {}["a key"]
+
+
+def refuses(n: int) -> str:
+    raise ValueError("n is at most 0")
+
+
+def run(tool):
     runner = Runner(tools=(Tool(name="mine", function=tool, target=tool),), longest=100)
-    ran = runner(Call(name="mine", arguments={"n": 1}), None)
+    return runner(Call(name="mine", arguments={"n": 1}), None)
+
+
+@pytest.mark.parametrize(
+    ("tool", "text"),
+    [
+        (exits, "error: SystemExit: 3"),
+        (odd, "error: Odd"),
+        (silent, "error: ValueError"),
+        (lacks, "error: KeyError: 'a key'"),
+        (refuses, "error: n is at most 0"),
+    ],
+)
+def test_a_tool_that_ends_otherwise(tool, text):
+    ran = run(tool)
     assert (ran.text, ran.at_fault, ran.stop) == (text, True, "")
+    assert bool(ran.slip) == (tool is lacks)
+
+
+def nothing(n: int) -> str:
+    str(n)
+
+
+def test_the_author_of_a_registered_tool_is_named():
+    line = lacks.__code__.co_firstlineno + 1
+    dovetail.register("tool", "lacking", lacks)
+    dovetail.register("tool", "nothing", nothing)
+    assert re.fullmatch(
+        rf"tool\.lacking of session 0 \(.*test_runner\) raised KeyError: 'a key'; the policy reads .* \[{__file__}:{line}\]",
+        run(lacks).slip,
+    )
+    said = r"tool\.nothing of session 0 \(.*test_runner\) returned NoneType; a tool returns a text, .*"
+    assert re.fullmatch(rf"{said} \[{__file__}:{nothing.__code__.co_firstlineno}\]", run(nothing).stop)

@@ -7,7 +7,6 @@ run, so that `--help` is fast.
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import signal
 import sys
@@ -22,7 +21,7 @@ from dovetail.cli.ending import end_without_threads
 from dovetail.cli.exhausted import out_of_memory
 from dovetail.cli.terminal import Streams, streams
 from dovetail.cli.variables import shows_tracebacks, warn_of_misspelt
-from dovetail.errors import DovetailError, DovetailWarning, RunError, printable
+from dovetail.errors import DISK, DovetailError, DovetailWarning, RunError, printable
 from dovetail.interruptions import interruptions, no_silent_success
 from dovetail.registry import add_file, current
 from dovetail.registry.compatibility import ENGINE
@@ -30,9 +29,6 @@ from dovetail.registry.places import blamed
 
 _FORMAT = warnings.formatwarning
 FLAG = "--traceback"
-
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-"""What is the matter with the disk, and not with a plugin, wherever it is met."""
 
 GROUPS = (train.add,)
 """The functions that add the engine's own commands, in the order of `dovetail --help`; those of plugins follow."""

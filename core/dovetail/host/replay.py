@@ -37,7 +37,8 @@ class Replaying:
 
     def init(self, empty: Batch) -> Batch:
         """Return the initial state, for groups with the fields and shapes of `empty`."""
-        return self.replay.init(empty)
+        with self.component.named("init"):
+            return self.replay.init(empty)
 
     def __call__(self, state: Batch, batch: Batch, step: int) -> tuple[Batch, Batch, dict[str, float]]:
         """Return the batch followed by earlier groups, the next state, and the replay's metrics.
@@ -52,7 +53,7 @@ class Replaying:
             for name, value in batch.items()
         }
         rng = np.random.default_rng([self.seed % 2**32, keys.REPLAY, step])
-        with self.component.named():
+        with self.component.named("step"):
             earlier, state, *reported = self.replay.step(state, fresh, rng)
         self._check(earlier, fresh)
         metrics = {f"{REPLAY}/{name}": float(value) for each in reported for name, value in each.items()}

@@ -98,9 +98,13 @@ class Scorer:
         """Return the manager's scores, which broadcasting must not make of fewer."""
         component = self.manager.component
         with component.named():
-            total = np.asarray(self._combine(table, self._names))
+            given = self._combine(table, self._names)
+            total = np.asarray(given)
+        if given is None:
+            raise component.wrong("returned None; a function without `return` does")
         if total.shape != table.shape[:1] or total.dtype.kind not in "biuf" or np.isinf(total).any():
-            how = f"returned {shown(str(total))}, {total.dtype} {total.shape}, for {len(table)} completions"
+            form = "" if total.dtype == object else f", {total.dtype} {total.shape},"
+            how = f"returned {shown(str(given))}{form} for {len(table)} completions"
             raise component.wrong(f"{how}; return one finite number for each, or NaN for no score")
         return total.astype(np.float64)
 
@@ -169,9 +173,9 @@ def check_columns(
             settings = [f"{part.component.label}.{name}" for name in chosen]
             advice = f"; set {', '.join(settings)} to columns, or to None" if settings else ""
             raise PlanError(
-                f"{part.component.kind} {part.component.name} reads {what}, which task {task} does not"
-                f" have.{nearest(missing[0], columns)} Columns: {listing(columns)}; always there:"
-                f" {', '.join(always)}{advice}"
+                f"{part.component.kind} {part.component.name} of {part.component.origin} reads {what}, which task"
+                f" {task} does not have.{nearest(missing[0], columns)} Columns: {listing(columns)}; always there:"
+                f" {', '.join(always)}{advice}{part.component.place}"
             )
 
 
@@ -242,10 +246,8 @@ def call_reward(
     try:
         with told_if_slow(part):
             returned, metrics = split_metrics(function(*arguments))
-        if isinstance(returned, str | bytes | Mapping | Set):
-            raise TypeError(
-                f"it returned {shown(repr(returned))}; return a list with a {_ENTRY[entry]} for each completion"
-            )
+        if refused := isinstance(returned, str | bytes | Mapping | Set) or not np.iterable(returned):
+            returned = [f"{returned!r:.80}" + (", as a function without `return` does" if returned is None else "")]
         returned = list(itertools.islice(returned, len(examples) + 1))
     except DovetailError:
         raise
@@ -254,6 +256,9 @@ def call_reward(
             f"{label} ({part.component.origin}) raised {_said(error)}; first completion:"
             f" {shown(given['completions'][0])}{raised_in(part.component.load(), error) or part.component.place}"
         ) from error
+    if refused:
+        how = f"returned {returned[0]}; return a list with a {_ENTRY[entry]} for each completion"
+        raise RewardError(f"{label} ({part.component.origin}) {how}{part.component.place}")
     if (count := len(returned)) != len(examples):
         many = f"{count} {entry}s for {len(examples)}"
         many = many if count < len(examples) else f"more than {len(examples)} {entry}s for as many"

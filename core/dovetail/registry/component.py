@@ -22,7 +22,7 @@ from typing import Any
 
 import attrs
 
-from dovetail.errors import DovetailError, DovetailWarning, PluginError, nearest
+from dovetail.errors import DISK, DovetailError, DovetailWarning, PluginError, nearest
 from dovetail.kinds.kind import Around
 from dovetail.ranges import bounds, plain, union_of
 from dovetail.registry.declares import misspelt
@@ -241,25 +241,30 @@ class Component:
         return self.load()(*args, **kwargs)
 
     @contextmanager
-    def named(self) -> Iterator[None]:
+    def named(self, method: str = "") -> Iterator[None]:
         """Attribute what is raised in this context to the component.
 
         Raises:
-            PluginError: in place of any other error, with the component's owner and its own line.
+            PluginError: in place of any other error but those of the disk, with the component's owner and its own line;
+                if none of its lines was reached, with that of the method which was called.
         """
         try:
             yield
         except DovetailError:
             raise
         except (Exception, SystemExit) as error:
-            where = raised_in(self.load(), error)
+            if isinstance(error, OSError) and error.errno in DISK:
+                raise
+            where = raised_in(self.load(), error) or self._place_of(method)
             raise PluginError(f"{self.label} of {self.origin} raised {first_line(error)}{where}") from error
 
     def wrong(self, how: str, method: str = "") -> PluginError:
         """Return the error that says what is wrong with its result, and where it, or a method of it, is defined."""
+        return PluginError(f"{self.label} of {self.origin} {how}{self._place_of(method)}")
+
+    def _place_of(self, method: str) -> str:
         target = self.load()
-        where = place_of(getattr(target, method, target)) if method else self.place
-        return PluginError(f"{self.label} of {self.origin} {how}{where}")
+        return place_of(getattr(target, method, target) if method else target)
 
 
 @attrs.frozen

@@ -32,15 +32,20 @@ def methods_of(contract: type[Any]) -> dict[str, Any]:
 def lacking(component: Component, kind: Kind, instance: Any) -> str:
     """Return an error message that names the required methods an instance lacks; empty if it has them all.
 
-    Likewise if it reads what its kind does not offer.
+    Likewise if one cannot be called with the parameters of its protocol, or it reads what its kind does not offer.
     """
     if stray := [read for read in component.reads if kind.offers and read not in kind.offers]:
         there = f"there are {', '.join(kind.offers)}.{nearest(stray[0], kind.offers)}"
         return str(component.wrong(f"reads '{stray[0]}'; {there}"))
-    missing = [name for name in asked_of(component, kind) if not _has(instance, name)]
+    asked = asked_of(component, kind)
+    missing = [name for name in asked if not _has(instance, name)]
     if not missing:
-        return ""
-    wanted = [f"{name}{arguments(asked_of(component, kind)[name])}" for name in missing]
+        strange = next((name for name, method in asked.items() if not _takes(instance, name, method)), None)
+        if strange is None:
+            return ""
+        own = arguments(getattr(type(instance), strange))
+        return str(component.wrong(f"has {strange}{own}, and it is called with {arguments(asked[strange])}", strange))
+    wanted = [f"{name}{arguments(asked[name])}" for name in missing]
     return f"{component.label} has no {' or '.join(wanted)}, which kind '{kind.name}' needs{component.place}"
 
 
@@ -55,3 +60,17 @@ def _has(instance: Any, name: str) -> bool:
     """Whether an instance has an attribute, without evaluating a property."""
     nothing = object()
     return inspect.getattr_static(instance, name, nothing) is not nothing
+
+
+def _takes(instance: Any, name: str, method: Any) -> bool:
+    """Whether a method that is an ordinary one can be called with what its protocol always passes."""
+    if not (inspect.isfunction(method) and inspect.isfunction(inspect.getattr_static(instance, name))):
+        return True
+    _, *passed = inspect.signature(method).parameters.values()
+    passed = [each for each in passed if each.default is each.empty]
+    by_name = {each.name: None for each in passed if each.kind is each.KEYWORD_ONLY}
+    try:
+        inspect.signature(getattr(instance, name)).bind(*passed[: len(passed) - len(by_name)], **by_name)
+    except TypeError:
+        return False
+    return True

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
+from dovetail.errors import PluginError
+
 if TYPE_CHECKING:
     from dovetail.registry.component import Component
 
@@ -82,11 +84,11 @@ def blamed(error: BaseException, components: Iterable[Component]) -> str:
 
 def _is_within(frame: traceback.FrameSummary, component: Component) -> bool:
     """Whether a frame is at a line of a component's function or class."""
-    target = inspect.unwrap(component.load())
     try:
+        target = inspect.unwrap(component.load())
         lines, first = inspect.getsourcelines(target)
         return frame.filename == inspect.getsourcefile(target) and first <= (frame.lineno or 0) < first + len(lines)
-    except (OSError, TypeError):  # without a source
+    except (OSError, TypeError, PluginError):  # without a source, or itself mistaken, which is not what was met
         return False
 
 

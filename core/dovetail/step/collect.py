@@ -102,7 +102,7 @@ class Collector:
         rewards = view["token_rewards"]
         for term in self.algorithm.penalties:
             value, measured = term.part(view, hyper)
-            metrics |= sums(term.part.label, {"mean": value} | measured, mask)
+            metrics |= term.part.sums({"mean": value} | measured, mask)
             rewards = rewards - jnp.where(mask, moment.coefficients[str(term.coefficient)] * value, 0.0)
         return view.take({"token_rewards": rewards}), metrics
 

@@ -290,13 +290,15 @@ def _evaluated(
     found = {}
     for name, part in wanted.items():
         value, measured = part(offered, hyper)
-        if jnp.shape(value) != positions:
+        shape = "a dict" if isinstance(value, dict) else jnp.shape(value)
+        if shape != positions:
             raise part.component.wrong(
-                f"returned {jnp.shape(value)} for {positions} positions; a field that reads logits or hidden states"
+                f"returned {shape} for {positions} positions; a field that reads logits or hidden states"
                 " returns one number for each position, or reads 'mask' too and then sees whole completions"
             )
         found[name] = value
-        found |= {f"{name}/{metric}": jnp.broadcast_to(each, positions) for metric, each in measured.items()}
+        with part.component.named():
+            found |= {f"{name}/{metric}": jnp.broadcast_to(each, positions) for metric, each in measured.items()}
     return found
 
 

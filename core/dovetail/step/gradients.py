@@ -128,14 +128,29 @@ class Optimiser:
         lr = mine["lr"] * self._factor(step, total, hyper)
         transform = self._transform(lr, mine["max_grad_norm"], hyper[self.optimizer.role])
         masters, inner = state if isinstance(state, WithMasters) else (params, state)
-        with jax.numpy_dtype_promotion("standard"):  # optax multiplies floats by its integer step count
+        # optax multiplies floats by its integer step count
+        with self.optimizer.component.named(), jax.numpy_dtype_promotion("standard"):
             updates, inner = transform.update(grads, inner, masters)
+        self._check(updates, masters)
         norms = {"grad_norm": optax.tree.norm(grads), "update_norm": optax.tree.norm(updates)}
         moved = optax.apply_updates(masters, updates)
         found = {"lr": lr, **norms}
         if not isinstance(state, WithMasters):
             return moved, inner, found
         return jax.tree.map(lambda x, like: x.astype(like.dtype), moved, params), WithMasters(moved, inner), found
+
+    def _check(self, updates: Any, params: Any) -> None:
+        """Refuse updates that are not one for each number of the parameters."""
+        there, wanted = (_shapes(each) for each in (updates, params))
+        for name in {**wanted, **there}:
+            if there.get(name) != wanted.get(name):
+                found, parameter = (f"of shape {each[name]}" if name in each else "missing" for each in (there, wanted))
+                how = f"returned updates whose {name} is {found}; that of the parameters is {parameter}"
+                raise self.optimizer.component.wrong(how)
+
+
+def _shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    return {jax.tree_util.keystr(path): jnp.shape(leaf) for path, leaf in jax.tree.leaves_with_path(tree)}
 
 
 def has_few_bits(params: Any) -> bool:

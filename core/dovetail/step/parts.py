@@ -74,10 +74,15 @@ class Part:
             raise self.component.wrong("returned None; a function without `return` does")
         return value, metrics
 
+    def first_state(self, given: Any) -> Any:
+        """Return the state with which a component begins: the result of its `init`."""
+        with self.component.named("init"):
+            return self.build().init(given)
+
     def next_state(self, fields: Fields, hyper: Mapping[str, Floats]) -> Any:
         """Return the next state of a component that reads `state`: the result of its `update` on the same fields."""
         arguments = dict(zip(self.component.reads, self._arguments(fields), strict=True))
-        with self.component.named():
+        with self.component.named("update"):
             after = self.build(hyper.get(self.role, {})).update(**arguments)
         return same_form(self.component, fields["state"], after, "update")
 
@@ -89,6 +94,20 @@ class Part:
             return fields[name]
         # components with the same key would draw the same numbers, so a loss mask the same tokens as a field that ranks
         return jax.random.fold_in(fields[KEY], zlib.crc32(self.component.qualified_name.encode()))
+
+    def sums(self, metrics: Mapping[str, Any], mask: Bool[Array, "seq token"], label: str = "") -> Sums:
+        """Reduce its metrics; see `sums`.
+
+        Raises:
+            PluginError: for a metric that is neither a number nor one for each completion or token.
+        """
+        with self.component.named():
+            shapes = {name: jnp.shape(value) for name, value in metrics.items()}
+        for name, shape in shapes.items():
+            if shape not in ((), mask.shape[:1], mask.shape):
+                how = f"gives its metric '{name}' the shape {shape}; return one number, one for each completion,"
+                raise self.component.wrong(f"{how} {mask.shape[:1]}, or one for each token, {mask.shape}")
+        return sums(label or self.label, metrics, mask)
 
     def named(self, value: Any) -> dict[str, Any]:
         """Return the values of a result by the names of the fields that they become.
@@ -111,13 +130,15 @@ def same_form(component: Component, before: Any, after: Any, method: str = "") -
     Raises:
         PluginError: naming the component, the first value that differs, and the line of the method that returned it.
     """
+    of = f" from `{method}`" if method else ""
+    if after is None and before is not None:
+        raise component.wrong(f"returned None{of}; a function without `return` does", method)
     with component.named():
         was, now = (_leaves(each, "state" if method else "weights") for each in (before, after))
     for name in {**was, **now}:
         if _form(was.get(name)) != _form(now.get(name)):
             # shown as its author chose it: NumPy has 64 bits, which JAX counts as 32
             there, here = (_form(each.get(name), exact=True) for each in (was, now))
-            of = f" from `{method}`" if method else ""
             raise component.wrong(f"returned{of} {name} {here}, which was {there} before; keep shape and type", method)
     return after
 

@@ -139,7 +139,7 @@ class Update:
                 weights = jnp.where(about, weights * factors, 0.0)
             if self.model == POLICY and not term.corrected:
                 measured = {"mean": value} | measured
-            metrics = merge(metrics, sums(term.part.label, measured, about))
+            metrics = merge(metrics, term.part.sums(measured, about))
             summands.append(masked_sum(weights, value) * self._coefficient(term, view, moment, hyper))
         return sum(summands[1:], summands[0]), merge(metrics, self._watched(view))
 
@@ -178,7 +178,7 @@ class Update:
             chosen = jax.lax.stop_gradient(chosen).astype(factors.dtype)
             factors = factors * chosen
             name = f"{part.label}/{part.component.name}"
-            metrics = merge(metrics, sums(name, found | {"weight_mean": chosen}, mask))
+            metrics = merge(metrics, part.sums(found | {"weight_mean": chosen}, mask, name))
         return factors, metrics
 
 

@@ -13,7 +13,7 @@ from dovetail.kinds import FIELDS
 from dovetail.kinds.fields import Combine
 from dovetail.plan.plan import Call
 from dovetail.plan.roles import OLD
-from dovetail.step.parts import Fields, Floats, Part, Sums, merge, sums
+from dovetail.step.parts import Fields, Floats, Part, Sums, merge
 
 
 class View(Mapping[str, Any]):
@@ -66,6 +66,8 @@ class View(Mapping[str, Any]):
     def _compute(self, name: str) -> None:
         part = self._derived[name]
         self._computed[name], self._log[name] = part(self, self._hyper)
+        if isinstance(self._computed[name], dict):
+            check_shape(part, f"'{name}'", self._computed[name], ())
         reads = [part.renames.get(read, read) for read in part.component.reads]
         below = [self._depends.get(read, frozenset()) for read in reads]
         self._depends[name] = frozenset(reads).union(*below)
@@ -90,7 +92,7 @@ class View(Mapping[str, Any]):
         """Return the metrics of derived fields in this view and in the views that it was made from."""
         found: Sums = {}
         for name, measured in self._log.items():
-            found |= sums(f"field/{name}", measured, self._known["mask"])
+            found |= self._derived[name].sums(measured, self._known["mask"], f"field/{name}")
         return found
 
 
@@ -103,7 +105,7 @@ def run_stage(parts: tuple[Part, ...], view: View, hyper: Mapping[str, Floats]) 
     before, found, metrics = view, dict[str, Any](), Sums()
     for part in parts:
         value, measured = part(view, hyper)
-        metrics = merge(metrics, sums(part.label, measured, before["mask"]))
+        metrics = merge(metrics, part.sums(measured, before["mask"]))
         for name, new in part.named(value).items():
             how = combine_of(name)
             check_shape(part, f"'{name}'", new, _shape_of(name, before), is_mask=how == "and")
@@ -123,7 +125,7 @@ def check_shape(part: Part, what: str, value: Any, wanted: tuple[int, ...] | Non
     if wanted is None:
         return
     how = ""
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | dict):
         how = f"as a {type(value).__name__} of {len(value)}; return one array, or the array and a dict of metrics"
     elif jnp.shape(value) != wanted:
         each = "token" if len(wanted) > 1 else "completion"

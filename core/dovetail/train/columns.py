@@ -118,7 +118,7 @@ def check_interaction(config: Config, task: Task) -> None:
     for column in getattr(chosen.bind(), "columns", ()):
         if column not in task.columns:
             raise PlanError(
-                f"{chosen.component.label} reads the column '{column}', which task"
+                f"{chosen.component.label} of {chosen.component.origin} reads the column '{column}', which task"
                 f" {config.choice('train.task').component.name} does not have.{nearest(column, task.columns)} Columns:"
-                f" {listing(task.columns)}"
+                f" {listing(task.columns)}{chosen.component.place}"
             )

@@ -24,7 +24,7 @@ from dovetail.plan.placement import sampler_places
 from dovetail.plan.replayed import check_recorded
 from dovetail.protocols import Weights
 from dovetail.step import keys
-from dovetail.step.parts import Part, Sums, merge, sums
+from dovetail.step.parts import Part, Sums, merge
 from dovetail.step.view import View, check_shape
 from dovetail.train.drawn import Extras, Prompts
 from dovetail.train.evaluation import Evaluation, Evaluator
@@ -253,7 +253,7 @@ class Drawing:
             if (by_group != by_group[:, :1]).any():
                 raise each.component.wrong("keeps a group in part; return the same for all completions of a group")
             kept &= by_group[:, 0]
-            reported |= merge(reported, sums(each.label, measured, batch["mask"]))
+            reported |= merge(reported, each.sums(measured, batch["mask"]))
         return kept
 
 

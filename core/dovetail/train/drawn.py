@@ -61,7 +61,10 @@ class Prompts:
 
     def init(self) -> dict[str, Any]:
         """Return the initial state of the curriculum by name."""
-        return {MEMORY: self.curriculum.init(len(self.examples))} if self.curriculum else {}
+        if self.curriculum is None or self.component is None:
+            return {}
+        with self.component.named("init"):
+            return {MEMORY: self.curriculum.init(len(self.examples))}
 
     def next(self, memory: Mapping[str, Any], step: int, number: int) -> list[Example]:
         """Return the prompts of round `number` of a step.
@@ -69,14 +72,14 @@ class Prompts:
         Raises:
             PluginError: if the curriculum chooses a wrong number of prompts, or one that does not exist.
         """
-        if self.curriculum is None:
+        if self.curriculum is None or self.component is None:
             return next(self.stream)
         # a generator of its own for each round: a resumed run draws the same prompts without replaying earlier draws
         rng = np.random.default_rng([self.seed % 2**32, keys.PROMPTS, step, number])
-        self._last = np.asarray(self.curriculum.choose(memory[MEMORY], self.count, rng))
+        with self.component.named("choose"):
+            self._last = np.asarray(self.curriculum.choose(memory[MEMORY], self.count, rng))
         is_index = np.issubdtype(self._last.dtype, np.integer) and self._last.shape == (self.count,)
         if not (is_index and self._last.min() >= 0 and self._last.max() < len(self.examples)):
-            assert self.component is not None, "a curriculum is a component"
             raise self.component.wrong(
                 f"chose {shown(str(self._last))}, {self._last.dtype} {self._last.shape}; a round has {self.count} of"
                 f" them (train.prompts and train.oversample), each an index, an integer below {len(self.examples)}",
@@ -88,10 +91,10 @@ class Prompts:
         """Return the curriculum's state after the scores of the last prompts of `next`; NaN means no score."""
         if self.curriculum is None or self.component is None or self._last is None:
             return {}
-        state, metrics = split_metrics(
-            self.curriculum.update(memory[MEMORY], self._last, scores.reshape(len(self._last), -1))
-        )
-        self.metrics = {f"{MEMORY}/{name}": float(value) for name, value in metrics.items()}
+        by_prompt = scores.reshape(len(self._last), -1)
+        with self.component.named("update"):
+            state, metrics = split_metrics(self.curriculum.update(memory[MEMORY], self._last, by_prompt))
+            self.metrics = {f"{MEMORY}/{name}": float(value) for name, value in metrics.items()}
         return {MEMORY: same_form(self.component, memory[MEMORY], state, "update")}
 
     def get_state(self) -> dict[str, Any]:

@@ -76,12 +76,12 @@ class Learner:
         critic, critic_frozen = None, None
         if algorithm.has_critic:
             graphdefs[CRITIC], critic, critic_frozen = _critic(setup, start)
-        memory = {name: part.build().init(config.setting(name)) for name, part in algorithm.controllers.items()}
+        memory = {name: part.first_state(config.setting(name)) for name, part in algorithm.controllers.items()}
         replay = Replaying.of(config)
         if replay is not None:
             memory[REPLAY] = replay.init(extras.empty())
         if algorithm.remembering:
-            memory["estimator"] = algorithm.remembering.build().init(setup.speakers.count)
+            memory["estimator"] = algorithm.remembering.first_state(setup.speakers.count)
         first, cut = 0, in_flight.Cut(cursor=Cursor(memory=Prompts.of(setup).init()))
         # restoring needs the structure of what was saved, so all of it has been made above, and is replaced here
         if saved := run.resumes(RL):
@@ -246,10 +246,11 @@ class Learner:
 
     def _coefficient(self, name: str, controller: Part) -> Array:
         """Return a controller's coefficient; one that is not finite would spoil the weights in silence."""
-        with controller.component.named():
-            coef = jnp.asarray(controller.build().coef(self.memory[name]), jnp.float32)
+        with controller.component.named("coef"):
+            given = controller.build().coef(self.memory[name])
+            coef = jnp.asarray(jnp.nan if given is None else given, jnp.float32)
         if coef.shape != () or not np.isfinite(coef):
-            raise controller.component.wrong(f"gives {name} = {coef!s:.80}; return one finite number", "coef")
+            raise controller.component.wrong(f"gives {name} = {given!s:.80}; return one finite number", "coef")
         return coef
 
     def _after_step(self, measured: Sums, step: int, samples: int) -> None:
@@ -261,7 +262,7 @@ class Learner:
                 total, count = cast("tuple[Array, Array]", measured[f"{term.part.label}/mean"])
                 observed = total / jnp.maximum(count, 1.0)
                 before, component = self.memory[term.coefficient], controller.component
-                with component.named():
+                with component.named("update"):
                     after = controller.build().update(before, observed, samples)
                 self.memory[term.coefficient] = same_form(component, before, after, "update")
         self.roles.move(self.policy.params, step + 1, algorithm.hyper)

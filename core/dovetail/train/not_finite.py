@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import jax.numpy as jnp
 import numpy as np
 
 from dovetail.plan.roles import CRITIC, POLICY
+from dovetail.registry import Component
 from dovetail.step.algorithm import Algorithm
 
 USUAL: Final = "A lower learning rate or max_grad_norm is the usual cure"
@@ -25,12 +26,22 @@ def cure(algorithm: Algorithm, metric: str, metrics: Mapping[str, float], batch:
     sizes, mask = algorithm.sizes, batch["mask"]
     if sizes.epochs > 1 or len(mask) > sizes.mini_batch_size:
         return USUAL
-    if fields := [f"'{name}'" for name, array in batch.items() if _is_bad(array, mask)]:
+    if fields := [f"'{name}'{_writers(algorithm, name)}" for name, array in batch.items() if _is_bad(array, mask)]:
         return f"{NO_RATE}: the batch has values that are not finite already, in {', '.join(fields)}"
     terms = algorithm.terms.get(CRITIC if metric.startswith(f"{CRITIC}/") else POLICY, ())
     own = [term for term in terms if not math.isfinite(metrics.get(f"{term.part.label}/mean", 0.0))]
     parts = [term.part.component for term in own or terms]
-    return f"{NO_RATE}: look at {' and '.join(f'{each.label} of {each.origin}{each.place}' for each in parts)}"
+    return f"{NO_RATE}: look at {_named(parts)}"
+
+
+def _writers(algorithm: Algorithm, field: str) -> str:
+    parts = [part for stages in algorithm.parts.values() for here in stages.values() for part in here]
+    components = {part.component.label: part.component for part in parts if field in part.writes}
+    return f" (of {_named(components.values())})" if components else ""
+
+
+def _named(components: Iterable[Component]) -> str:
+    return " and ".join(f"{each.label} of {each.origin}{each.place}" for each in components)
 
 
 def _is_bad(array: np.ndarray, mask: np.ndarray) -> bool:

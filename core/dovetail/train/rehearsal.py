@@ -103,7 +103,7 @@ def rehearse(extras: Extras) -> None:
         batch["staleness"] = batch["versions"]
     moment = Moment.of(setup.config, 0, {name: jnp.float32(0) for name in algorithm.controllers})
     remembering = algorithm.remembering
-    state = remembering.build().init(setup.speakers.count) if remembering else None
+    state = remembering.first_state(setup.speakers.count) if remembering else None
     step = Rehearsal(algorithm=algorithm, graphdefs={role: graphdef for role, (graphdef, _) in stand_ins.items()})
     weights = {role: each for role, (_, each) in stand_ins.items()}
     jax.eval_shape(share(step).alone, weights, batch, moment, algorithm.hyper, state)

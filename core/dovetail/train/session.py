@@ -21,7 +21,7 @@ from dovetail.errors import RunError
 from dovetail.host.prompts import LengthReport
 from dovetail.progress import Watcher, begin, watched_by
 from dovetail.protocols import Sink
-from dovetail.registry import plugin_manager
+from dovetail.registry import Component, plugin_manager
 from dovetail.registry.calls import tell
 from dovetail.run.best import check_best, scores
 from dovetail.run.checkpoint import Checkpoints, Saved
@@ -36,6 +36,9 @@ from dovetail.train.setup import Setup, set_up
 
 SFT: Final = "sft"
 RL: Final = "rl"
+
+Sinks = list[tuple[Component, Sink]]
+"""Open sinks, each with the component that opened it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -55,7 +58,7 @@ class Run:
     setup: Setup
     folder: RunFolder
     checkpoints: Checkpoints
-    sinks: list[Sink]
+    sinks: Sinks
     resumed: tuple[int, Saved] | None
     spans: deque[Span]
     opening: Opening | None = None
@@ -91,8 +94,9 @@ class Run:
         self.folder.journal.metrics(phase, step, metrics)
         self.folder.journal.timings(phase, step, timings)
         self.write_spans(phase, step)
-        for sink in self.sinks:
-            sink.write(step, metrics | timings)
+        for component, sink in self.sinks:
+            with component.named():
+                sink.write(step, metrics | timings)
         told = metrics | timings
         # an evaluation does not have the metrics of a step, and the first precedes all steps
         if any(name.startswith("eval/") for name in metrics):
@@ -210,7 +214,7 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, opening: Ope
         stack.callback(checkpoints.close)
         resumed = checkpoints.newest()
         start = resumed[1].step if resumed and resumed[1].phase == RL else 0
-        sinks: list[Sink] = []
+        sinks = Sinks()
 
         def open_records() -> None:
             folder.journal.rewind(resumed[1].journal if resumed else {})
@@ -238,14 +242,18 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, opening: Ope
 
 
 @contextmanager
-def _opened_sinks(config: Config, path: Path, start: int) -> Iterator[list[Sink]]:
+def _opened_sinks(config: Config, path: Path, start: int) -> Iterator[Sinks]:
     """Open the sinks of a run that has done `start` steps; those that watch its activities are notified of them."""
     with ExitStack() as stack:
-        sinks = list[Sink]()
+        sinks = Sinks()
         for choice in config.several("run.sinks"):
-            sinks.append(choice.bind().open(path, config.train.steps, start))
-            stack.push(_closing(sinks[-1]))
-        stack.enter_context(watched_by(*(sink for sink in sinks if isinstance(sink, Watcher))))
+            with choice.component.named("open"):
+                sink = choice.bind().open(path, config.train.steps, start)
+            if not hasattr(sink, "write"):
+                raise choice.component.wrong(f"returned {sink!r:.80} from `open`; return an open sink", "open")
+            stack.push(_closing(sink))
+            sinks.append((choice.component, sink))
+        stack.enter_context(watched_by(*(sink for _, sink in sinks if isinstance(sink, Watcher))))
         yield sinks
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,13 +53,25 @@ def prompts(
 def _with(keys: Sequence[str], config: Config, task: Task, split: Split) -> Sequence[Example]:
     """Return a view of a task's examples that refuses one without some of these keys when it is read."""
     component = config.choice("eval.task" if split == "eval" else "train.task").component
+    with component.named("examples"):
+        examples = task.examples(split)
+    if not (hasattr(examples, "__len__") and hasattr(examples, "__getitem__")):
+        how = (
+            f"returned a {type(examples).__name__} for '{split}'; return a sequence, which has a length and is indexed"
+        )
+        raise component.wrong(how, "examples")
+    if not len(examples):
+        raise component.wrong(f"has no examples for '{split}'", "examples")
 
     def checked(example: Example) -> Example:
         if missing := [key for key in keys if key not in example]:
             raise component.wrong(f"gives an example without '{missing[0]}', of {listing(example)}", "examples")
+        if isinstance(prompt := example["prompt"], Number | bytes | Mapping | None):
+            how = f"gives an example whose prompt is {prompt!r:.80}; prompts are texts or messages"
+            raise component.wrong(how, "examples")
         return example
 
-    return View(task.examples(split), checked)
+    return View(examples, checked)
 
 
 def demonstrations(setup: Setup, setting: str, most: int) -> tuple[Any, list[LengthReport]]:
@@ -74,12 +87,15 @@ def demonstrations(setup: Setup, setting: str, most: int) -> tuple[Any, list[Len
         PluginError: if one that is read lacks its prompt or its completion.
     """
     config = setup.config
-    examples = setup.task.examples("sft")
-    if not len(examples) or "completion" not in examples[0]:
-        name = config.choice("train.task").component.name
+    component = config.choice("train.task").component
+    with component.named("examples"):
+        examples = setup.task.examples("sft")
+        lacks = not len(examples) or "completion" not in examples[0]
+    if lacks:
         readers = [call.label for call in setup.algorithm.plan.calls if call.inputs == "demonstrations"]
         advice = f"{readers[0]} reads them, take another task" if readers else "set sft.steps = 0"
-        raise DataError(f"task {name} has no demonstrations (examples with a completion); {advice}")
+        how = f"has no demonstrations (examples with a completion); {advice}"
+        raise DataError(str(component.wrong(how, "examples")))
     examples = _with(("prompt", "completion"), config, setup.task, "sft")
     completions = Limit(
         split="sft",

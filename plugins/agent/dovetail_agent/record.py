@@ -111,7 +111,8 @@ class Record:
             )
             return ran
         about = {"id": name, "tool": call.name, "arguments": dict(call.arguments)}
-        line = json.dumps(about | attrs.asdict(ran, recurse=False), ensure_ascii=False, default=str)
+        fields = attrs.asdict(ran, recurse=False, filter=lambda field, _: field.name != "slip")  # told when it happened
+        line = json.dumps(about | fields, ensure_ascii=False, default=str)
         try:
             with self.path.open("ab") as file:
                 place = file.tell()

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import numbers
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import attrs
 
 from dovetail.errors import DovetailError, PluginError, nearest
 from dovetail.protocols import Call, Result, Tool
+from dovetail.registry import current, place_of
+from dovetail.registry.places import raised_in
 from dovetail_agent.signature import called, has_state
+
+SLIPS: Final = (LookupError, TypeError, AttributeError, NameError, AssertionError, ImportError)
+"""Exceptions that a tool's author hardly means for the policy; what is meant for it is a `ValueError` or one's own."""
 
 
 @attrs.frozen
@@ -26,6 +34,7 @@ class Ran:
         lost: the reason to exclude the episode, if the call failed through no fault of the policy.
         stop: the reason why the run cannot continue, if any.
         reward: the reward of the call.
+        slip: what the tool's author should hear of, if it raised one of `SLIPS`.
     """
 
     text: str
@@ -35,6 +44,7 @@ class Ran:
     lost: str = ""
     stop: str = ""
     reward: float = 0.0
+    slip: str = ""
 
 
 @attrs.frozen(slots=False)
@@ -62,7 +72,8 @@ class Runner:
         except DovetailError as error:
             return Ran("", stop=str(error))
         except (Exception, SystemExit) as error:
-            return Ran(_readable(f"error: {said(error)}")[: self.longest], True, state=state)
+            text = _readable(f"error: {_told(error)}")[: self.longest]
+            return Ran(text, True, state=state, slip=_slip(tool, error))
         text, kept = result.text, result.state if has_state(tool) else None
         cut = max(len(text) - self.longest, 0)
         return Ran(_readable(text[: self.longest]), result.failed, cut, kept, reward=float(result.reward))
@@ -76,6 +87,30 @@ def said(error: BaseException) -> str:
         return type(error).__name__
 
 
+def _told(error: BaseException) -> str:
+    """Return an error as the policy reads it: its message, with its type if that is a word or the name of a key."""
+    message, kind = said(error), type(error).__name__
+    says_little = isinstance(error, KeyError) or len(message.split()) == 1
+    return f"{kind}: {message}" if says_little and message != kind else message
+
+
+def _slip(tool: Tool, error: BaseException) -> str:
+    where = raised_in(tool.target, error) if isinstance(error, SLIPS) else ""
+    heard = "the policy reads that as the answer to its call"
+    return where and f"{whose(('tool',), tool)} raised {type(error).__name__}: {said(error)}; {heard}{where}"
+
+
+def whose(kinds: Iterable[str], instance: Any, otherwise: str = "") -> str:
+    """Return `KIND.NAME of DISTRIBUTION VERSION (MODULE)` of a tool or instance, or something else if nobody knows."""
+    target = instance.target if isinstance(instance, Tool) else type(instance)
+    for component in (each for kind in kinds for each in current().components(kind)):
+        if component.origin.module in sys.modules:
+            with suppress(DovetailError):  # one that cannot be had is another one
+                if component.load() is target:
+                    return f"{component.label} of {component.origin}"
+    return otherwise or f"tool {instance.name}"
+
+
 def _text(tool: Tool, value: Any) -> str:
     if isinstance(value, str):
         return value
@@ -85,10 +120,8 @@ def _text(tool: Tool, value: Any) -> str:
         return str(value)
     if isinstance(value, list | tuple | dict):
         return json.dumps(value, ensure_ascii=False, default=str)
-    raise PluginError(
-        f"tool {tool.name} returned {type(value).__name__}; a tool returns a text, a number, a list, a dict or a"
-        " dovetail.protocols.Result"
-    )
+    wanted = f"a tool returns a text, a number, a list, a dict or a dovetail.protocols.Result{place_of(tool.target)}"
+    raise PluginError(f"{whose(('tool',), tool)} returned {type(value).__name__}; {wanted}")
 
 
 def _readable(text: str) -> str:

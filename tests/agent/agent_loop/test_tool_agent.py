@@ -243,8 +243,21 @@ def test_whatever_a_tool_returns_becomes_a_text_that_can_be_read(value, said):
 
 def test_a_tool_that_returns_no_text_ends_the_run():
     running = begin(tools=[Tool(name="add", function=lambda a, b: None, target=add)])
-    with pytest.raises(RunError, match="tool add returned NoneType; a tool returns a text, a number, a list, a dict"):
+    with pytest.raises(
+        RunError, match=r"tool add returned NoneType; a tool returns a .* \[.*test_tool_agent.py:\d+\]$"
+    ):
         say(running, ADD)
+
+
+def test_a_mistake_in_a_tool_is_told_once():
+    def careless(a: int, b: int):
+        return {}[a]
+
+    running = begin(tools=[Tool(name="add", function=careless, target=careless)], samples=2)
+    said = r"^tool add raised KeyError: \d+; the policy reads that as the answer to its call \[.*test_tool_agent\.py:\d+\]$"
+    with pytest.warns(DovetailWarning, match=said):
+        assert say(running, ADD) == "[tool:error: KeyError: 1]"
+    assert say(running, ADD, row=1) == "[tool:error: KeyError: 1]"  # a second warning would be an error here
 
 
 def test_a_lost_connection_is_nobodys_fault():

@@ -23,6 +23,10 @@ def stub(mask: Any) -> Any:
     return mask
 
 
+def method(self: Any, *given: Any, **named: Any) -> Any:
+    return self, given, named
+
+
 def idle() -> Any:
     return None
 
@@ -35,7 +39,7 @@ def stub_of(kind: Kind) -> Any:
     names = methods_of(protocol) if protocol else {}
     if "__call__" in names or not names:
         return stub
-    return attrs.frozen(type("Stub", (), {name: () if isinstance(names[name], property) else stub for name in names}))
+    return attrs.frozen(type("Stub", (), {name: () if isinstance(names[name], property) else method for name in names}))
 
 
 def grpo(logps: Any, mask: Any, *, epsilon_low: float = 0.2, epsilon_high: float = 0.2) -> Any:

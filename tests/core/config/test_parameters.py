@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -318,6 +319,55 @@ def test_a_component_without_a_method_of_its_kind_is_refused(registry: Registry,
     registry.add("model", "shapeless", Shapeless, origin=ACME)
     (line,) = complaints("train.model = shapeless")
     assert line.startswith("x.gin:1: model.shapeless has no abstract(vocab_size), which kind 'model' needs [")
+
+
+@attrs.frozen(kw_only=True)
+class Opens:
+    """A sink that takes two of the three things that it is given."""
+
+    def open(self, folder: Any, total_steps: Any) -> Any:
+        return folder, total_steps
+
+
+@attrs.frozen(kw_only=True)
+class Answers:
+    """An interaction that draws nothing."""
+
+    columns: tuple[str, ...] = ()
+
+    def reset(self, example: Any, rng: Any) -> Any:
+        return example, rng
+
+    def step(self, state: Any, turn: Any) -> Any:
+        return state, turn
+
+
+@attrs.frozen(kw_only=True)
+class Adjusts:
+    """A controller that takes more than it needs to, and would take more still."""
+
+    def init(self, coef: Any, *more: Any) -> Any:
+        return coef, more
+
+    def coef(self, state: Any, often: bool = False) -> Any:
+        return state, often
+
+    update = staticmethod(lambda state, kl, samples: state)
+
+
+def test_a_method_with_other_parameters_than_it_is_called_with_is_refused(
+    registry: Registry, complaints: Complaints, load_text: LoadText
+):
+    registry.add("sink", "opens", Opens, origin=ACME)
+    registry.add("interaction", "answers", Answers, origin=ACME)
+    registry.add("kl_controller", "adjusts", Adjusts, origin=ACME)
+    (line,) = complaints("run.sinks = ['opens']")
+    asked = "open(folder, total_steps), and it is called with (folder, total_steps, start_step)"
+    assert re.fullmatch(rf"x.gin:1: sink.opens of .* has {re.escape(asked)} \[.*test_parameters.py:\d+\]", line)
+    (line,) = complaints("train.interaction = answers")
+    asked = "step(state, turn), and it is called with (state, turn, rng)"
+    assert re.fullmatch(rf"x.gin:1: interaction.answers of .* has {re.escape(asked)} \[.*:\d+\]", line)
+    assert load_text("train.kl_controller = adjusts").choice("train.kl_controller").component.target is Adjusts
 
 
 def plateau(step: Any, total_steps: Any, loss: Any) -> Any:

@@ -190,6 +190,10 @@ def leaves(tokens):
     sys.exit("no model")
 
 
+def forgets(completions):
+    [[1.0] for _ in completions]
+
+
 def by_completion(completions):
     return dict.fromkeys(completions)
 
@@ -199,6 +203,7 @@ def by_completion(completions):
     [
         (without_end, "process_reward without_end returned more than 2 lists for as many completions"),
         (leaves, "process_reward leaves (acme-rl 1.0 (acme)) raised SystemExit: no model; first completion: 'ab' ["),
+        (forgets, "forgets (acme-rl 1.0 (acme)) returned None, as a function without `return` does; return a list"),
         (by_completion, "return a list with a list of numbers for each completion"),
         (failing, "process_reward failing (acme-rl 1.0 (acme)) raised KeyError: 'step'; first completion: 'ab'"),
         (for_one_completion, "process_reward for_one_completion returned 1 lists for 2 completions"),
@@ -224,9 +229,7 @@ def test_a_column_that_the_task_lacks_is_refused():
         """Reads what is not there."""
         return []
 
-    message = (
-        "process_reward graded reads the column 'step_scores', which task own does not have. Did you mean 'scores'"
-    )
+    message = "process_reward graded of acme-rl 1.0 (acme) reads the column 'step_scores', which task own does not have. Did you mean 'scores'"
     with pytest.raises(PlanError, match=re.escape(message)):
         check_columns([part(graded)], ("answer", "scores"), "own", (*ALWAYS, "ends"))
 

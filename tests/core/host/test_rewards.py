@@ -72,6 +72,10 @@ def infinite(score_table, reward_names):
     return score_table[:, 0] * np.inf
 
 
+def by_name(score_table, reward_names):
+    return dict.fromkeys(reward_names, 1)
+
+
 def nothing(score_table, reward_names):
     score_table.sum(axis=1)
 
@@ -170,7 +174,8 @@ def test_a_faulty_reward_is_named_with_its_sample(function, message):
         (one_number, r"returned '1\.0', float64 \(\), for 2 completions; return one finite number for each, or NaN .*"),
         (texts, r"returned .*, <U3 \(2,\), for 2 completions; .*"),
         (infinite, r"returned '\[inf inf\]', float64 \(2,\), for 2 completions; .*"),
-        (nothing, r"returned 'None', object \(\), for 2 completions; .*"),
+        (nothing, r"returned None; a function without `return` does"),
+        (by_name, r"returned .\{.same.: 1\}. for 2 completions; return one finite number for each, or NaN .*"),
         (raising, r"raised IndexError: .*"),
     ],
 )
@@ -191,9 +196,11 @@ def test_a_manager_gives_one_number_for_each_completion(manager, said):
 def test_a_column_that_the_task_lacks_is_refused_before_the_run():
     with pytest.raises(PlanError) as caught:
         scorer(equal, reads_target).check_columns(("answer", "targets"), "gsm8k")
-    assert str(caught.value) == (
-        "reward reads_target reads the column 'target', which task gsm8k does not have. Did you mean 'targets'?"
-        " Columns: answer, targets; always there: completions, prompts, examples, group_ids, tokens, logps"
+    assert re.fullmatch(
+        r"reward reads_target of acme-rl 1\.0 \(acme\) reads the column 'target', which task gsm8k does not have\. Did"
+        r" you mean 'targets'\? Columns: answer, targets; always there: completions, prompts, examples, group_ids,"
+        r" tokens, logps \[.*test_rewards\.py:\d+\]",
+        str(caught.value),
     )
 
 
@@ -226,10 +233,10 @@ def test_a_reward_may_read_whole_records_and_say_which_columns_it_needs():
     made = Scorer(rewards=(part(judge, {"columns": ("answer",)}),), manager=part(Sum))
     made.check_columns(("answer",), "own")
     assert made(EXAMPLES, ["2", "x"]).total.tolist() == [1.0, 1.0]
-    with pytest.raises(PlanError, match="reward judge reads the column 'answer', which task own does not have"):
+    with pytest.raises(PlanError, match="reward judge .* reads the column 'answer', which task own does not have"):
         made.check_columns(("answers",), "own")
     made = Scorer(rewards=(part(judge, {"question_column": "question"}),), manager=part(Sum))
-    with pytest.raises(PlanError, match="reward judge reads the column 'question', which task own does not have"):
+    with pytest.raises(PlanError, match="reward judge .* reads the column 'question', which task own does not have"):
         made.check_columns(("answers",), "own")
 
 

@@ -1,5 +1,7 @@
 """The contract is read from the signature; a broken one is refused with the distribution, the file and a remedy."""
 
+import errno
+import inspect
 import pickle
 from typing import Annotated, Literal
 
@@ -212,3 +214,25 @@ def test_a_target_that_cannot_be_had_is_named_on_first_use(target, message):
     with pytest.raises(PluginError, match=message) as caught:
         component(target).load()
     assert "acme-rl" in str(caught.value)
+
+
+@attrs.frozen(kw_only=True)
+class Thing:
+    """Has a method with a parameter."""
+
+    def grow(self, by):
+        """Grow."""
+
+
+def test_what_is_raised_before_a_method_is_reached_has_the_line_of_the_method():
+    with pytest.raises(PluginError) as caught, component(Thing).named("grow"):
+        Thing().grow()  # pyright: ignore[reportCallIssue]
+    line = inspect.getsourcelines(Thing.grow)[1]
+    assert str(caught.value).endswith(f"missing 1 required positional argument: 'by' [{__file__}:{line}]")
+
+
+def test_a_full_disk_is_nobody_s_mistake():
+    full = OSError(errno.ENOSPC, "No space left on device", "metrics.txt")
+    with pytest.raises(OSError, match="No space left") as caught, component("math:sqrt").named():
+        raise full
+    assert caught.value is full

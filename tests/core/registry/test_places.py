@@ -76,6 +76,10 @@ def test_of_several_components_in_a_file_the_one_that_was_running_is_blamed(tmp_
         for kind, target in (("loss_term", "loss"), ("sink", "Sink"))
     ]
 
+    # what is wrong with a neighbour is found on the way, and is not what was met
+    broken = Component(kind="loss_term", name="broken", target=lambda mask, clip=0.2: mask, origin=origin)
+    components.append(broken)
+
     def blamed_for(call):
         with pytest.raises((KeyError, OSError)) as caught:
             call("text")

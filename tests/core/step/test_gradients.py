@@ -106,7 +106,7 @@ def test_what_an_author_returns_in_place_of_an_optimizer_or_a_factor_is_named(ki
     dovetail.register(kind, target.__name__, target)
     algorithm = assemble(load(None, [f"train.{kind}={target.__name__}"]))
     optimiser, params = algorithm.optimisers["train"], {"w": jnp.ones(2)}
-    place = r" \[.*test_gradients\.py:\d+\]" if target is not words else ""
+    place = r" \[.*test_gradients\.py:\d+\]"
     with pytest.raises(PluginError, match=rf"^{kind}\.{target.__name__} of \S+ \S+ \(\S+\) {said}{place}$"):
         optimiser.apply(params, optimiser.init(params), params, jnp.int32(0), jnp.int32(9), algorithm.hyper)
 

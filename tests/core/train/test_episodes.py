@@ -114,12 +114,12 @@ def test_a_run_leaves_its_episodes_and_goes_on_bit_for_bit(tmp_path, monkeypatch
         (
             ("train.agent_loop=single_turn", "eval.success=None"),
             PlanError,
-            "reward short reads the column 'conversations', which task guess_number does not have",
+            "reward short of .* reads the column 'conversations', which task guess_number does not have",
         ),
         (
             ("train.task=arithmetic", "train.rewards=()", "eval.success=None"),
             PlanError,
-            "guess_number reads the column 'number', which task arithmetic does not have",
+            r"interaction\.guess_number of dovetail .* reads the column 'number', which task arithmetic .*guess_number.py:\d+\]$",
         ),
     ],
 )

@@ -58,7 +58,11 @@ def test_what_the_batch_brings_is_pointed_to_but_not_what_is_masked():
     assert "look at" in cure(algorithm(), "policy_loss/loss", {}, batch(advantages=advantages, scores=scores))
     advantages[2, 2] = np.nan
     said = cure(algorithm(), "policy_loss/loss", {}, batch(advantages=advantages, scores=scores))
-    assert said.endswith("the batch has values that are not finite already, in 'advantages'")
+    assert re.search(
+        r"the batch has values that are not finite already, in 'advantages' \(of advantage\.grpo of dovetail .*"
+        r" \[.*grpo\.py:\d+\]\)$",
+        said,
+    )
 
 
 @pytest.mark.parametrize("several", ["train.epochs=2", "train.mini_batch_size=8"])

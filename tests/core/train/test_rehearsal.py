@@ -54,6 +54,31 @@ def reads_quantity(wide_quantity, mask):
     return jnp.where(mask, wide_quantity, 0.0)
 
 
+def measuring_loss(logps, advantages, mask):
+    """A loss with a metric of its own."""
+    return jnp.where(mask, -logps * advantages, 0.0), {"x": jnp.zeros((3, 2))}
+
+
+def naming_loss(logps, advantages, mask):
+    """A loss that names what it returns."""
+    return {"loss": jnp.where(mask, -logps * advantages, 0.0)}
+
+
+def naming_shaping(token_rewards, mask):
+    """A shaping that names what it returns."""
+    return {"token_rewards": token_rewards}
+
+
+def naming_quantity(logits):
+    """A field that names what it returns."""
+    return {"naming_quantity": jnp.max(logits, axis=-1)}
+
+
+def reads_naming(naming_quantity, mask):
+    """A term of the loss."""
+    return jnp.where(mask, naming_quantity, 0.0)
+
+
 def raising_value_loss(values, returns, mask):
     """A value loss that misses an argument."""
     return jnp.where(mask, (values - returns) ** 2)
@@ -139,6 +164,23 @@ CASES = {
         ("field", "wide_quantity", wide_quantity, "train.loss_terms=['reads_quantity']"),
         r"field\.wide_quantity of .* returned \(96, 1\) for \(96,\) positions; .*",
     ),
+    "a metric of another shape": (
+        ("policy_loss", "measuring_loss", measuring_loss, "train.policy_loss=measuring_loss"),
+        r"policy_loss\.measuring_loss of .* gives its metric 'x' the shape \(3, 2\); return one number, one for each"
+        r" completion, \(16,\), or one for each token, \(16, 6\)",
+    ),
+    "a dict as a loss": (
+        ("policy_loss", "naming_loss", naming_loss, "train.policy_loss=naming_loss"),
+        r"policy_loss\.naming_loss of .* gives the loss as a dict of 1; return one array, or the array and .*",
+    ),
+    "a dict as a shaping": (
+        ("reward_shaping", "naming_shaping", naming_shaping, "train.reward_shaping=['naming_shaping']"),
+        r"reward_shaping\.naming_shaping of .* gives 'token_rewards' as a dict of 1; return one array, or .*",
+    ),
+    "a dict as a field": (
+        ("field", "naming_quantity", naming_quantity, "train.loss_terms=['reads_naming']"),
+        r"field\.naming_quantity of .* returned a dict for \(96,\) positions; .*",
+    ),
     "a value loss that raises": (
         ("value_loss", "raising_value_loss", raising_value_loss, "critic.value_loss=raising_value_loss"),
         r"value_loss\.raising_value_loss of .* raised TypeError: where requires .*",
@@ -150,6 +192,7 @@ CASES = {
 def test_a_mistake_is_found_before_the_warm_start(case, tmp_path):
     (kind, name, target, setting), message = CASES[case]
     dovetail.register("loss_term", "reads_quantity", reads_quantity)
+    dovetail.register("loss_term", "reads_naming", reads_naming)
     dovetail.register(kind, name, target)
     own = ("train.advantage=gae",) if kind == "value_loss" else ()
     with pytest.raises(PluginError) as caught:

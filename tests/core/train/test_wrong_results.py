@@ -3,7 +3,10 @@
 import re
 
 import attrs
+import jax
 import jax.numpy as jnp
+import numpy as np
+import optax
 import pytest
 from tests.core.train.tiny import TINY
 
@@ -64,7 +67,101 @@ class Incomplete:
         return [f"{a}+{b}={a + b}" for a in range(40) for b in range(40)]
 
 
-FILTER = (*TINY, "sft.steps=0", "eval.every=None", "train.refill_rounds=1")
+@attrs.frozen(kw_only=True)
+class Taciturn(Diverging):
+    """A controller that forgets to return its coefficient."""
+
+    def coef(self, state):
+        """Look it up."""
+        state["coef"]
+
+
+@attrs.frozen(kw_only=True)
+class Forgetful(Diverging):
+    """A controller that forgets to return its state."""
+
+    def update(self, state, kl, samples):
+        """Compute it."""
+        {"coef": state["coef"]}
+
+
+@attrs.frozen(kw_only=True)
+class Curious:
+    """A curriculum that looks for what it has not kept."""
+
+    def init(self, examples):
+        """Keep something."""
+        return {"seen": np.zeros(examples)}
+
+    def choose(self, state, count, rng):
+        """Choose the first."""
+        return np.arange(count)
+
+    def update(self, state, chosen, scores):
+        """Look for another thing."""
+        return {"seen": state["never"]}
+
+
+@attrs.frozen(kw_only=True)
+class Picky:
+    """A sink that wants a metric which is not there."""
+
+    def open(self, folder, total_steps, start_step):
+        """Need nothing."""
+        return self
+
+    def write(self, step, metrics):
+        """Want it."""
+        return metrics["never"]
+
+    def close(self):
+        """Have nothing to close."""
+
+
+@attrs.frozen(kw_only=True)
+class Closed:
+    """A sink that forgets to return itself."""
+
+    def open(self, folder, total_steps, start_step):
+        """Need nothing."""
+
+
+@attrs.frozen(kw_only=True)
+class Bare(Incomplete):
+    """A task without a usable example."""
+
+    gives: str = "nothing"
+
+    def examples(self, split):
+        """Return nothing, a generator, or prompts of another type."""
+        if self.gives == "nothing":
+            return []
+        made = ({"prompt": n, "answer": "1", "completion": "1"} for n in range(5, 8))
+        return made if self.gives == "a generator" else list(made)
+
+
+@attrs.frozen(kw_only=True)
+class Undemonstrated(Incomplete):
+    """A task that has nothing to imitate."""
+
+    def examples(self, split):
+        """Return examples without completions."""
+        return [{"prompt": f"{n}+1=", "answer": f"{n + 1}"} for n in range(8)]
+
+
+def restructured(learning_rate):
+    """An optimizer whose updates are a list."""
+    return optax.stateless(lambda updates, params: jax.tree.leaves(updates))
+
+
+def scalar_updates(learning_rate):
+    """An optimizer whose updates are single numbers."""
+    return optax.stateless(lambda updates, params: jax.tree.map(jnp.mean, updates))
+
+
+ALONE = (*TINY, "sft.steps=0", "eval.every=None")
+FILTER = (*ALONE, "train.refill_rounds=1")
+CONTROLLED = (*ALONE, "train.kl_coef=0.1")
 TASK = (*TINY, "train.task=incomplete", "eval.every=None")
 CASES = {
     "a filter of tokens": (
@@ -84,8 +181,33 @@ CASES = {
     ),
     "a coefficient of NaN": (
         ("kl_controller", "diverging", Diverging),
-        (*TINY, "sft.steps=0", "eval.every=None", "train.kl_coef=0.1", "train.kl_controller=diverging"),
+        (*CONTROLLED, "train.kl_controller=diverging"),
         r"gives train\.kl_coef = nan; return one finite number",
+    ),
+    "no coefficient": (
+        ("kl_controller", "taciturn", Taciturn),
+        (*CONTROLLED, "train.kl_controller=taciturn"),
+        r"gives train\.kl_coef = None; return one finite number",
+    ),
+    "no state": (
+        ("kl_controller", "forgetful", Forgetful),
+        (*CONTROLLED, "train.kl_controller=forgetful"),
+        r"returned None from `update`; a function without `return` does",
+    ),
+    "a curriculum that raises": (
+        ("curriculum", "curious", Curious),
+        (*ALONE, "train.curriculum=curious"),
+        r"raised KeyError: 'never'",
+    ),
+    "a sink that raises": (
+        ("sink", "picky", Picky),
+        (*ALONE, "run.sinks=['picky']"),
+        r"raised KeyError: 'never'",
+    ),
+    "a sink that does not open": (
+        ("sink", "closed", Closed),
+        (*ALONE, "run.sinks=['closed']"),
+        r"returned None from `open`; return an open sink",
     ),
     "an example without an announced column": (
         ("task", "incomplete", Incomplete),
@@ -101,6 +223,36 @@ CASES = {
         ("task", "incomplete", Incomplete),
         (*TASK, "task.incomplete.lacks='completion'"),
         r"gives an example without 'completion', of answer, prompt",
+    ),
+    "no examples": (
+        ("task", "bare", Bare),
+        (*TINY, "train.task=bare", "eval.every=None"),
+        r"has no examples for 'train'",
+    ),
+    "examples in a generator": (
+        ("task", "bare", Bare),
+        (*TINY, "train.task=bare", "eval.every=None", "task.bare.gives='a generator'"),
+        r"returned a generator for 'train'; return a sequence, which has a length and is indexed",
+    ),
+    "prompts that are numbers": (
+        ("task", "bare", Bare),
+        (*TINY, "train.task=bare", "eval.every=None", "task.bare.gives='numbers'"),
+        r"gives an example whose prompt is 5; prompts are texts or messages",
+    ),
+    "no demonstrations": (
+        ("task", "undemonstrated", Undemonstrated),
+        (*TINY, "train.task=undemonstrated", "eval.every=None"),
+        r"has no demonstrations \(examples with a completion\); set sft.steps = 0",
+    ),
+    "updates of another structure": (
+        ("optimizer", "restructured", restructured),
+        (*ALONE, "train.optimizer=restructured"),
+        r"returned updates whose .* is missing; that of the parameters is of shape \(.*\)",
+    ),
+    "updates of another shape": (
+        ("optimizer", "scalar_updates", scalar_updates),
+        (*ALONE, "train.optimizer=scalar_updates"),
+        r"returned updates whose .* is of shape \(\); that of the parameters is of shape \(.*\)",
     ),
 }
 

@@ -31,9 +31,9 @@ def claiming(kind="reward", **claims):
         ({"examples": [(GOOD, BAD), (GOOD, BAD, BAD)]}, r"examples\[1\] is \(.*\), not a pair of records"),
         (
             {"examples": [({"completion": "a"}, BAD)]},
-            r"examples\[0\] has the column 'completion', which it does not read\. Did you mean 'completions'\? It reads",
+            r"examples\[0\] has a record without 'completions'\. Did you mean 'completion'\? Columns: completion",
         ),
-        ({"examples": [({"answer": "b"}, BAD)]}, r"examples\[0\] has a record without 'completions', the text that"),
+        ({"examples": [({"answer": "b"}, BAD)]}, r"examples\[0\] has a record without 'completions'\. Columns: answer"),
         ({"abstains": "yes"}, "abstains='yes' is not True or False: gives no score where"),
         ({"any_answer": 1}, "any_answer=1 is not True or False"),
         ({"range": (1, 0)}, r"range=\(1, 0\) is not the lowest and the highest score, two numbers in this order"),

@@ -1,12 +1,15 @@
 """Evaluation: the same examples with the same keys, complete, per data source; and the configs that it refuses."""
 
+import re
+
 import attrs
 import numpy as np
 import pytest
 from tests.core.train.tiny import TINY
 
+import dovetail
 from dovetail.config import load
-from dovetail.errors import ConfigError, PlanError
+from dovetail.errors import ConfigError, PlanError, PluginError
 from dovetail.host.completer import Completer
 from dovetail.host.sampling import Sampler
 from dovetail.train.columns import make_scorer
@@ -174,3 +177,28 @@ def test_figures_are_estimated_for_each_source():
 def test_what_cannot_be_evaluated_is_refused_before_anything_is_sampled(overrides, error, message):
     with pytest.raises(error, match=message):
         evaluator(lambda _: 2, *overrides)
+
+
+@pytest.mark.parametrize(
+    ("gives", "said"),
+    [
+        (
+            lambda texts: ["1"],
+            "returned 1 answers for 8 completions; return a list with a text or None for each completion",
+        ),
+        (lambda texts: [None] * 9, "returned more than 8 answers for 8 completions; .*"),
+        (lambda texts: [7 for _ in texts], "gave the answer 7; .*"),
+        (lambda texts: None, "returned None, as a function without `return` does; .*"),
+        (lambda texts: "12345678", "returned '12345678'; .*"),
+        (lambda texts: texts.missing, "raised AttributeError: .*"),
+    ],
+)
+def test_an_answer_that_is_not_a_text_for_each_completion_is_refused_by_name(gives, said):
+    def mine(completions):
+        return gives(completions)
+
+    dovetail.register("answer", "mine", mine)
+    several = ("eval.samples=4", "eval.majority_at=(2,)", "eval.answer=mine")
+    with pytest.raises(PluginError) as caught:
+        evaluator(lambda _: 2, *CHECKS, *several)()
+    assert re.fullmatch(rf"answer\.mine of session 0 \(.*\) {said} \[{__file__}:\d+\]", str(caught.value))

@@ -46,7 +46,10 @@ class Sums:
 def test_a_task_without_demonstrations_is_refused_before_anything_is_trained(tmp_path) -> None:
     dovetail.register("task", "sums", Sums)
     config = load(None, [*TINY, "train.task=sums", "sft.steps=0", "train.loss_terms=['nll']"])
-    with pytest.raises(DataError, match=r"task sums has no demonstrations .*; train.loss_terms = nll reads them, take"):
+    with pytest.raises(
+        DataError,
+        match=r"^task\.sums of .* has no demonstrations .*; train.loss_terms = nll reads them, take .* \[.*test_nll.py:\d+\]$",
+    ):
         train(config, tmp_path / "run")
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from dovetail.errors import DovetailError, PluginError
 from dovetail.protocols import Call, Example, Interaction, Message, Parsed, ToolFormat
-from dovetail.registry import current, place_of
+from dovetail.registry import place_of
 from dovetail.registry.places import raised_in
-from dovetail_agent.runner import said
+from dovetail_agent.runner import said, whose
 
 KINDS: Final = ("interaction", "tool_format")
 _UNKNOWN: Final = ("the interaction", "the tool format")
@@ -20,15 +19,13 @@ _UNKNOWN: Final = ("the interaction", "the tool format")
 
 def owner(instance: Interaction | ToolFormat) -> str:
     """Return `KIND.NAME of DISTRIBUTION VERSION (MODULE)`, or what it is if it is not registered."""
-    components = [each for kind in KINDS for each in current().components(kind)]
-    known = [each for each in components if each.origin.module in sys.modules]
-    found = next((each for each in known if each.load() is type(instance)), None)
-    return f"{found.label} of {found.origin}" if found else _UNKNOWN[hasattr(instance, "parse")]
+    return whose(KINDS, instance, _UNKNOWN[hasattr(instance, "parse")])
 
 
 def raised(instance: Interaction | ToolFormat, error: BaseException) -> str:
     """Return in a line what an interaction or tool format raised, and where."""
-    return f"{owner(instance)} raised {type(error).__name__}: {said(error)}{raised_in(type(instance), error)}"
+    where = raised_in(type(instance), error) or place_of(type(instance))
+    return f"{owner(instance)} raised {type(error).__name__}: {said(error)}{where}"
 
 
 def wrong(instance: Interaction | ToolFormat, method: str, returned: object, wanted: str) -> PluginError:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Sequence
 from typing import Any, Final
 
 import attrs
 
-from dovetail.errors import ConfigError, RunError
+from dovetail.errors import ConfigError, DovetailWarning, RunError
 from dovetail.protocols import Call, Tokenizer, Tool
 from dovetail_agent.record import Record
 from dovetail_agent.runner import Ran, Runner
@@ -72,6 +73,9 @@ class Toolbox:
             ):
                 if ran.stop:
                     raise RunError(ran.stop)
+                if ran.slip and call.name not in self._told:
+                    self._told.add(call.name)
+                    warnings.warn(ran.slip, DovetailWarning, stacklevel=2)
                 states[row][self._key(call)] = state if ran.lost else ran.state
                 results[row].append(attrs.evolve(ran, text=self._cut(ran.text, ran.more)))
         return results
@@ -99,6 +103,11 @@ class Toolbox:
             Ran(said[ran], at_fault=True, state=state) if ran in (LATE, LOST) else ran
             for ran, (_, state) in zip(self.workers.map(asked, time_limit=seconds), asked, strict=True)
         ]
+
+    @functools.cached_property
+    def _told(self) -> set[str]:
+        """The tools whose authors have been told of a slip."""
+        return set()
 
     @functools.cached_property
     def _runner(self) -> Runner:

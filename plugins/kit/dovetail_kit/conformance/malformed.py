@@ -80,22 +80,17 @@ def _examples(component: Component, value: Any) -> Iterator[str]:
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
         yield f"examples={value!r} is not a list of pairs of records: {form}"
         return
-    known = {"completions", *GIVEN, *component.reads}
+    needed = {"completions", *(read for read in component.reads if read not in GIVEN)}
     for number, pair in enumerate(value):
         is_pair = isinstance(pair, Sequence) and len(pair) == 2 and all(isinstance(each, Mapping) for each in pair)
         if not is_pair:
             yield f"examples[{number}] is {pair!r}, not a pair of records, each a dict of columns: {form}"
             continue
         for record in pair:
-            # what reads whole records may look for any column
-            unread = [column for column in record if column not in known and "examples" not in component.reads]
-            if unread:
-                yield (
-                    f"examples[{number}] has the column {unread[0]!r}, which it does not read."
-                    f"{nearest(str(unread[0]), known)} It reads: {listing(component.reads)}"
-                )
-            elif "completions" not in record:
-                yield f"examples[{number}] has a record without 'completions', the text that is scored: {form}"
+            missing = sorted(needed - record.keys())
+            if missing:
+                meant = nearest(missing[0], [str(column) for column in record if column not in component.reads])
+                yield f"examples[{number}] has a record without {missing[0]!r}.{meant} Columns: {listing(record)}"
 
 
 _FORMS: Final[Mapping[str, Callable[[Component, Any], Iterator[str]]]] = {

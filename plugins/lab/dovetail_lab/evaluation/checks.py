@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -14,6 +16,7 @@ from dovetail.errors import ConfigError, listing
 from dovetail.host.rewards import Scorer
 from dovetail.host.sampling import Sampled
 from dovetail.protocols import Task
+from dovetail.registry import Component
 from dovetail.step.algorithm import part
 
 ACCURACY: Final = "accuracy"
@@ -84,6 +87,28 @@ def _check_sizes(config: Config) -> None:
 
 
 def make_answers(config: Config) -> Answers | None:
-    """Return the callable that extracts the answers for majority votes; None if `eval.majority_at` is empty."""
+    """Return the callable that extracts the answers for majority votes; None if `eval.majority_at` is empty.
+
+    It raises a `PluginError`, naming the component, if that raises or returns anything but a text or None for each
+    completion.
+    """
     choice = config.choices.get("eval.answer") if config.eval.majority_at else None
-    return choice.bind() if choice else None
+    return functools.partial(_answers, choice.component, choice.bind()) if choice else None
+
+
+def _answers(component: Component, extract: Answers, completions: Sequence[str]) -> list[str | None]:
+    size = len(completions)
+    with component.named():
+        given: Any = extract(completions)
+        is_list = np.iterable(given) and not isinstance(given, str | bytes | Mapping | Set)
+        found: list[Any] = list(itertools.islice(given, size + 1)) if is_list else []
+    strange = next((each for each in found if not (each is None or isinstance(each, str))), None)
+    if not is_list:
+        how = f"returned {given!r:.80}" + (", as a function without `return` does" if given is None else "")
+    elif len(found) != size:
+        how = f"returned {'more than ' * (len(found) > size)}{min(len(found), size)} answers for {size} completions"
+    elif strange is not None:
+        how = f"gave the answer {strange!r:.80}"
+    else:
+        return found
+    raise component.wrong(f"{how}; return a list with a text or None for each completion")
