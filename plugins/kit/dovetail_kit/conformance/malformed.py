@@ -87,7 +87,7 @@ def _examples(component: Component, value: Any) -> Iterator[str]:
             yield f"examples[{number}] is {pair!r}, not a pair of records, each a dict of columns: {form}"
             continue
         for record in pair:
-            missing = sorted(needed - record.keys())
+            missing = sorted(needed - record.keys(), key=lambda name: (name != "completions", name))
             if missing:
                 meant = nearest(missing[0], [str(column) for column in record if column not in component.reads])
                 yield f"examples[{number}] has a record without {missing[0]!r}.{meant} Columns: {listing(record)}"
