@@ -1,7 +1,6 @@
 """The contract is read from the signature; a broken one is refused with the distribution, the file and a remedy."""
 
 import errno
-import inspect
 import pickle
 from typing import Annotated, Literal
 
@@ -216,19 +215,16 @@ def test_a_target_that_cannot_be_had_is_named_on_first_use(target, message):
     assert "acme-rl" in str(caught.value)
 
 
-@attrs.frozen(kw_only=True)
-class Thing:
-    """Has a method with a parameter."""
-
-    def grow(self, by):
-        """Grow."""
-
-
-def test_what_is_raised_before_a_method_is_reached_has_the_line_of_the_method():
-    with pytest.raises(PluginError) as caught, component(Thing).named("grow"):
-        Thing().grow()  # pyright: ignore[reportCallIssue]
-    line = inspect.getsourcelines(Thing.grow)[1]
-    assert str(caught.value).endswith(f"missing 1 required positional argument: 'by' [{__file__}:{line}]")
+def test_what_is_raised_before_a_method_is_reached_has_the_line_of_the_method(tmp_path, monkeypatch):
+    file = tmp_path / "acme_thing.py"
+    file.write_text(
+        'import attrs\n\n\n@attrs.frozen(kw_only=True)\nclass Thing:\n    """Has a method."""\n\n    def grow(self, by): ...\n'
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    thing = component("acme_thing:Thing")
+    with pytest.raises(PluginError) as caught, thing.named("grow"):
+        thing.load()().grow()
+    assert str(caught.value).endswith(f"missing 1 required positional argument: 'by' [{file}:8]")
 
 
 def test_a_full_disk_is_nobody_s_mistake():

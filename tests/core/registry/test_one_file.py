@@ -141,6 +141,6 @@ def test_what_an_object_of_a_third_party_raises_is_said_to_be_its_own(file, tmp_
     assert main(["train", "quickstart", "--plugin", str(file), "--folder", folder, *words]) == 1
     said = capsys.readouterr().err
     assert re.search(
-        r"^error: sink\.mine of acme_single 0\S+ \(\S+\) raised KeyError: 'key of mine' \[.*acme_single\.py:14\]; ",
+        r"^error: sink\.mine of acme_single 0\S+ \(\S+\) raised KeyError: 'key of mine' \[.*acme_single\.py:14\]\n$",
         said,
     ), said
