@@ -16,6 +16,11 @@ def poll():
 began = time.monotonic()
 threading.Thread(target=poll, name="poller").start()
 atexit.register(print, "closed")
+
+import dovetail
+
+@dovetail.hookimpl
+def dovetail_components(register): ...
 """
 COMMAND = """\
 import sys
