@@ -78,8 +78,8 @@ def test_an_entry_of_a_column_as_in_data_made_for_verl():
 def test_the_columns_that_a_task_lacks_are_all_named_with_their_settings():
     config = load(None, ["train.rewards=['compute_score']", f"reward.compute_score.path={PATH!r}"])
     message = (
-        "reward compute_score reads the columns data_source, ground_truth, extra_info, which task arithmetic does not"
-        " have"
+        r"reward compute_score of dovetail .* reads the columns data_source, ground_truth, extra_info, which task"
+        " arithmetic does not have"
     )
     with pytest.raises(PlanError, match=message) as refused:
         make_scorer(config).check_columns(("answer",), "arithmetic")
