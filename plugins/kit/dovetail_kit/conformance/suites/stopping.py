@@ -130,7 +130,7 @@ def _graces(component: Component) -> list[str]:
 @check(
     "early_stopping",
     when=lambda component: bool(_graces(component)),
-    fix="Compare it with the step of the last figure, curve[-1][0], and not with how many figures there are.",
+    fix="Compare it with the step of the last figure, and not with how many figures there are.",
 )
 def grace_is_in_steps(subject: Subject) -> None:
     """With a number called `grace` or `min_steps` of 10, it stops at step 50 what it stops there with one of 0.
