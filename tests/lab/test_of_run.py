@@ -11,7 +11,7 @@ from dovetail.config.dump import dump
 from dovetail.errors import ConfigError, DovetailWarning, RunError
 from dovetail.run.code import CODE, codes
 from dovetail.run.folder import CONFIG, ENVIRONMENT
-from dovetail_lab.of_run import COMPLETES, SCORES, WEIGHTS, load_of_run, warn_of_other_code
+from dovetail_lab.of_run import COMPLETES, SCORES, WEIGHTS, load_of_run, mark_of_settings, warn_of_other_code
 
 
 @pytest.fixture
@@ -90,3 +90,14 @@ def test_a_plugin_from_an_index_is_not_a_file(tmp_path):
     began(tmp_path, [], version="1.0")
     with pytest.raises(ConfigError, match="No plugin 'heap_task' is installed"):
         load_of_run(tmp_path, trusted=False)
+
+
+def test_settings_other_than_those_of_a_run_have_a_mark_of_their_own(tmp_path):
+    config, other = load(None), load(None, ["train.lr=0.5"])
+    (tmp_path / CONFIG).write_text(dump(config))
+    assert mark_of_settings(None, other) == mark_of_settings(tmp_path, config) == ""
+    marks = {mark_of_settings(tmp_path, *asked) for asked in ((other,), (config, 2), (other, 2))}
+    assert len(marks) == 3
+    assert mark_of_settings(tmp_path, other) in marks
+    (tmp_path / CONFIG).write_text("train.policy_loss = 'gone-rl/loss'\n")  # of a plugin that is not here any more
+    assert mark_of_settings(tmp_path, config).startswith("config-")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import warnings
 from collections.abc import Collection, Iterator, Sequence
@@ -86,17 +87,18 @@ def warn_of_other_code(run: Path | None, config: Config, kinds: Collection[str],
     return mark
 
 
-def mark_of_settings(run: Path | None, config: Config, examples: int | None = None) -> str:
+def mark_of_settings(run: Path | None, config: Config, examples: int | None = None, *, trusted: bool = False) -> str:
     """Return a mark of the settings if they are not those of a run, the same for the same settings; else an empty text.
 
     Args:
         run: the run's folder; None: there is nothing to compare.
         config: what is used now.
         examples: how many of the examples are used; None: all.
+        trusted: whether the run's config may name programs.
     """
     if run is None:
         return ""
-    text = dump(config)
-    if examples is None and text == dump(load(run / CONFIG, plan=False, trusted=True)):  # which only reads it
-        return ""
-    return f"config-{hashlib.sha256(f'{text}{examples}'.encode()).hexdigest()[:8]}"
+    with contextlib.suppress(DovetailError):  # a config that cannot be read here is another one
+        if examples is None and config == load_of_run(run, trusted=trusted):
+            return ""
+    return f"config-{hashlib.sha256(f'{dump(config)}{examples}'.encode()).hexdigest()[:8]}"

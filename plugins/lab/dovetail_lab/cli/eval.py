@@ -59,6 +59,7 @@ def run(options: argparse.Namespace) -> int:
         )
     beside = "" if options.out else "; the results go to evaluations/WEIGHTS-{mark}, and earlier ones stay"
     mark = warn_of_other_code(options.of, config, SCORES, beside)
+    other = mark_of_settings(options.of, config, options.examples, trusted=options.trust)
     prepare()
     from dovetail_lab.evaluation.policy import open_policy
     from dovetail_lab.evaluation.report import evaluate
@@ -71,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
         batch = Batch(prompts=prompts, samples=max(1, config.eval.samples))
         policy = open_policy(config, options.of, options.checkpoint, batch)
         report = evaluate(policy, limit=options.examples, watch=watch)
-    name = "-".join(part for part in (report.at, mark, mark_of_settings(options.of, config, options.examples)) if part)
+    name = "-".join(part for part in (report.at, mark, other) if part)
     out = options.out or run_folder(options, config, path) / "evaluations" / name
     report.write(out, config)
     if options.json:

@@ -169,12 +169,11 @@ def has_no_jumps(subject: Subject) -> None:
     At a jump the gradient says nothing of what the loss does, and the larger error may cost less.
     """
     case = ArrayCase.of(subject)
-    fields, name = case.fields(), "values" if subject.component.kind == "value_loss" else "logps"
-    if name not in fields:
-        raise Inapplicable(f"it does not read {name}")
-    base = fields["returns" if name == "values" else "ref_logps"] if name == "values" or "ref_logps" in fields else None
-    if base is None:
-        raise Inapplicable("it has nothing to move away from")
+    name, target = ("values", "returns") if subject.component.kind == "value_loss" else ("logps", "ref_logps")
+    fields = case.fields()
+    if not {name, target} <= fields.keys():
+        raise Inapplicable(f"it does not read {name} and {target}")
+    base = fields[target]
     others = {each: base for each in ("old_values", "old_logps") if each in fields}
     offsets = np.arange(-6.0, 6.0, STRIDE, dtype=np.float32)
     values = [
