@@ -24,7 +24,7 @@ from dovetail_model.spec import Layer, Rope, Spec
 from dovetail_model.transformer import Transformer
 from dovetail_rollout.decoding.cuts import largest
 from dovetail_rollout.decoding.draw import draw
-from dovetail_rollout.decoding.sampling import GATHERED
+from dovetail_rollout.decoding.sampling import gathers
 
 ROWS, VOCABULARY = 32, 151_936
 BLOCK = 1024
@@ -67,7 +67,7 @@ def sampler() -> Iterator[Way]:
     """The cut to the k largest weights, and the draw."""
     weights = jnp.exp(2 * jax.random.normal(jax.random.key(0), (ROWS, VOCABULARY)))
     for k in (50, 256, 4096):
-        name, gathered = f"top-k {k}", k <= GATHERED
+        name, gathered = f"top-k {k}", gathers(k, keep_support=False)
         yield name, "lax.top_k", gathered, lambda w, k=k: jax.lax.top_k(w, k), (weights,)
         yield name, "bisection", not gathered, lambda w, k=k: largest(w, k), (weights,)
         if k < BLOCK:

@@ -107,7 +107,13 @@ class Transformer(nnx.Module):
         """
         spec = self.spec
         shared, own = (0 if kept is None else kept.valid.shape[1] for kept in (prefix, cache))
-        shapes = Shapes(tokens=tokens.shape[1], own=own or tokens.shape[1], prefix=shared, packed=texts is not None)
+        shapes = Shapes(
+            tokens=tokens.shape[1],
+            own=own or tokens.shape[1],
+            prefix=shared,
+            packed=texts is not None,
+            decoding=cache is not None,
+        )
         how = choose(spec, shapes)
         seen = views(spec.layers, spec.head_dim, mask, cache, prefix, keys, texts=texts, how=how)
         x = self.embedding[...][tokens.reshape(-1)].astype(spec.dtype)

@@ -1,5 +1,6 @@
 """Which implementation is chosen, and why another one is refused."""
 
+import functools
 from unittest import mock
 
 import attrs
@@ -10,11 +11,13 @@ from flax import nnx
 from tests.model.test_transformer import EVERYTHING, PLAIN
 
 from dovetail.errors import ConfigError
+from dovetail_model.attention import IMPLEMENTATIONS
 from dovetail_model.attention.choice import LONG, LONG_ROW, Shapes, choose
 from dovetail_model.transformer import Transformer
 
 HALF = attrs.evolve(PLAIN, dtype="bfloat16", head_dim=64)
 MANY = Shapes(tokens=4096, own=4096)
+ONE = Shapes(tokens=1, own=256, prefix=256, decoding=True)
 PACKED = attrs.evolve(MANY, packed=True)
 
 
@@ -27,6 +30,15 @@ PACKED = attrs.evolve(MANY, packed=True)
         (PLAIN, Shapes(tokens=64, own=64, prefix=LONG_ROW), "cpu", "dense"),
         (PLAIN, Shapes(tokens=64, own=64, prefix=LONG), "cpu", "blockwise"),
         (PLAIN, Shapes(tokens=1, own=8192), "cpu", "dense"),
+        (PLAIN, ONE, "cuda", "dense"),
+        (HALF, ONE, "cuda", "flash_decoding"),
+        (HALF, ONE, "cpu", "dense"),
+        (HALF, ONE, "tpu", "dense"),
+        (HALF, attrs.evolve(ONE, decoding=False), "cuda", "dense"),
+        (attrs.evolve(HALF, head_dim=96), ONE, "cuda", "dense"),
+        (attrs.evolve(HALF, attention_cap=50.0), ONE, "cuda", "flash_decoding"),
+        (attrs.evolve(HALF, attention="dense"), ONE, "cuda", "dense"),
+        (attrs.evolve(HALF, attention="blockwise"), ONE, "cuda", "flash_decoding"),
         (HALF, MANY, "cuda", "cudnn"),
         (HALF, Shapes(tokens=256, own=256, prefix=256), "cuda", "cudnn"),
         (HALF, Shapes(tokens=64, own=64, prefix=4096), "cuda", "cudnn"),
@@ -65,6 +77,11 @@ def test_one_that_does_not_apply_is_refused(spec, shapes, platform, message):
         choose(spec, shapes, platform)
 
 
+def test_without_pallas_triton_there_is_no_kernel_for_decoding(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert choose(HALF, ONE, "cuda") == "dense"
+
+
 def test_cudnn_has_larger_heads_on_newer_devices(monkeypatch):
     spec = attrs.evolve(HALF, head_dim=256)
     for capability, expected in (("8.9", "blockwise"), ("9.0", "cudnn"), ("10.0", "cudnn")):
@@ -93,3 +110,35 @@ def test_a_model_computes_the_same_either_way():
 
     for here, there in zip(read("dense"), read("blockwise"), strict=True):
         assert jnp.allclose(here, there, atol=1e-5)
+
+
+def test_a_model_decodes_the_same_by_the_kernel(monkeypatch):
+    """With a prefix, a cache, windows and caps; the kernel is interpreted."""
+    spec = attrs.evolve(EVERYTHING, head_dim=16, dtype="bfloat16")
+    tokens = jax.random.randint(jax.random.key(1), (4, 6), 0, 11)
+    mask = jnp.arange(6)[None] >= jnp.array([0, 3, 0, 5])[:, None]
+    kernel, used = functools.partial(IMPLEMENTATIONS["flash_decoding"], interpret=True), []
+
+    def interpreted(*arguments, **settings):
+        used.append(None)
+        return kernel(*arguments, **settings)
+
+    def read():
+        model = Transformer(spec, rngs=nnx.Rngs(0))
+        _, prefix = model(tokens[:2], mask[:2], model.init_cache(2, 6))
+        cache, found = model.init_cache(4, 70), []
+        for column in range(6):
+            here = slice(column, column + 1)
+            hidden, cache = model(tokens[:, here], mask[:, here], cache, prefix=prefix)
+            found.append(jnp.where(mask[:, here, None], hidden, 0.0).astype(jnp.float32))
+        return jnp.concatenate(found, axis=1)
+
+    expected = read()
+    monkeypatch.setitem(IMPLEMENTATIONS, "flash_decoding", interpreted)
+    monkeypatch.setattr("dovetail_model.attention.choice._platform", lambda: "cuda")
+    monkeypatch.setattr("dovetail_model.attention.choice._cudnn_obstacle", lambda *arguments: "there is none here")
+    jax.clear_caches()
+    found = read()
+    jax.clear_caches()
+    assert used
+    assert jnp.allclose(found, expected, atol=0.06), jnp.abs(found - expected).max()

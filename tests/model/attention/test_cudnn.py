@@ -1,6 +1,7 @@
 """Attention by cuDNN equals the dense one: what is prepared for the kernel, which XLA computes here, and the kernel."""
 
 import functools
+from unittest import mock
 
 import attrs
 import jax
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from tests.model.attention.cases import CASES
 
+from dovetail.devices.population import CURRENT
 from dovetail_model.attention import cudnn as module
 from dovetail_model.attention.cudnn import cudnn
 from dovetail_model.attention.dense import dense
@@ -41,6 +43,16 @@ def test_equals_the_dense_one_in_order(name, exact, ordered):
     ORDERED[name].check(PORTABLE)
 
 
+def test_a_population_has_no_mask(exact, monkeypatch):
+    """JAX cannot batch the kernel with a mask that is the same for all heads; the values are the same in order."""
+    token = CURRENT.set(mock.Mock())
+    monkeypatch.setattr(module, "_with_mask", None)
+    try:
+        ORDERED["prefix"].check(PORTABLE)
+    finally:
+        CURRENT.reset(token)
+
+
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="cuDNN needs an NVIDIA GPU; name it with JAX_PLATFORMS=cuda")
 class TestTheKernel:
     """It equals the dense one up to the rounding of bfloat16."""
@@ -52,6 +64,14 @@ class TestTheKernel:
     @pytest.mark.parametrize("name", ORDERED)
     def test_in_order(self, name, ordered):
         assert_alike(ORDERED[name])
+
+    def test_of_several_runs_together(self, ordered):
+        case = ORDERED["prefix"]
+        compute = jax.grad(lambda arrays: jnp.sum(case.mixed(cudnn, arrays, jnp.bfloat16).astype(jnp.float32)))
+        arrays = case.arrays()
+        alone, together = compute(arrays), jax.vmap(compute)([jnp.stack([array] * 2) for array in arrays])
+        for one, several in zip(alone, together, strict=True):
+            np.testing.assert_allclose(several[1], one, atol=3e-2 * max(1.0, float(jnp.abs(one).max())))
 
 
 def assert_alike(case):

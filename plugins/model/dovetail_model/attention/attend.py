@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from dovetail_model.attention.blockwise import blockwise
 from dovetail_model.attention.cudnn import cudnn
 from dovetail_model.attention.dense import dense
+from dovetail_model.attention.flash_decoding import flash_decoding
 from dovetail_model.attention.sight import Segment
 from dovetail_model.attention.splash import splash
 
@@ -34,6 +35,7 @@ IMPLEMENTATIONS: Final[Mapping[str, Implementation]] = {
     "blockwise": blockwise,
     "cudnn": cudnn,
     "splash": splash,
+    "flash_decoding": flash_decoding,
 }
 
 

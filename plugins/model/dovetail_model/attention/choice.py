@@ -10,6 +10,7 @@ import jax
 
 from dovetail.errors import ConfigError
 from dovetail_model.attention.cudnn import has_mask
+from dovetail_model.attention.flash_decoding import UNITS, has_kernel
 from dovetail_model.attention.splash import LANES
 from dovetail_model.spec import Spec
 
@@ -37,12 +38,14 @@ class Shapes:
         own: keys of a row.
         prefix: keys shared with other rows.
         packed: whether rows pack several texts.
+        decoding: whether earlier keys are in a cache, so that there is no backward pass.
     """
 
     tokens: int
     own: int
     prefix: int = 0
     packed: bool = False
+    decoding: bool = False
 
     @property
     def keys(self) -> int:
@@ -53,14 +56,15 @@ class Shapes:
 def choose(spec: Spec, shapes: Shapes, platform: str | None = None) -> str:
     """Return the name of the implementation.
 
-    A single token, as in decoding, has only as many scores as keys, so that storing them costs little.
+    A single token, as in decoding, has only as many scores as keys, so that storing them costs little memory; on
+    NVIDIA's devices a kernel for it saves time.
 
     Raises:
         ConfigError: if the spec names an implementation that does not apply; the message says why.
     """
     platform = platform or _platform()
     if shapes.tokens == 1:
-        return "dense"
+        return "flash_decoding" if shapes.decoding and _has_decoding(spec, platform) else "dense"
     if spec.attention != "auto":
         if reason := obstacle(spec.attention, spec, shapes, platform):
             raise ConfigError(f"attention = '{spec.attention}' does not apply: {reason}; 'auto' chooses one that does")
@@ -105,12 +109,26 @@ def _order_obstacle(shapes: Shapes) -> str | None:
     return None
 
 
+def _has_decoding(spec: Spec, platform: str) -> bool:
+    """Return whether the kernel for single tokens replaces the dense attention, which is used if the spec names it.
+
+    It was measured in bfloat16 only.
+    """
+    applies = platform == "cuda" and spec.dtype == "bfloat16" and spec.head_dim in UNITS and not _is_cut()
+    return applies and spec.attention != "dense" and has_kernel()
+
+
+def _is_cut() -> bool:
+    """Return whether rows are cut over the devices of a mesh, for which kernels are not written."""
+    return math.prod(jax.sharding.get_abstract_mesh().axis_sizes) > 1
+
+
 def _splash_obstacle(shapes: Shapes, platform: str) -> str | None:
     if shapes.packed:
         return SEVERAL
     if platform != "tpu":
         return f"its kernel is written for TPUs, and this is {platform}"
-    if math.prod(jax.sharding.get_abstract_mesh().axis_sizes) > 1:
+    if _is_cut():
         return "its kernel is not cut over the devices of a mesh"
     if shapes.tokens < LANES:
         return f"it reads {LANES} tokens together, and there are {shapes.tokens}"

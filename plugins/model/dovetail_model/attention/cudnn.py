@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from dovetail.devices.population import CURRENT
 from dovetail_model.attention.joined import Joined
 from dovetail_model.attention.sight import Segment
 
@@ -18,8 +19,12 @@ Library = Literal["cudnn", "xla"]
 
 
 def has_mask(tokens: int, keys: int) -> bool:
-    """Return whether rows of so many tokens and keys are computed with a mask."""
-    return tokens * keys <= PAIRS
+    """Return whether rows of so many tokens and keys are computed with a mask.
+
+    Not in a population, whose runs are computed under `jax.vmap`: there JAX 0.12 refuses a mask that is the same for
+    all heads.
+    """
+    return tokens * keys <= PAIRS and CURRENT.get() is None
 
 
 def cudnn(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,9 @@ from dovetail_model.attention.sight import HIDDEN, LAST, NOWHERE, Places, Sight
 from dovetail_model.cache import Cache
 from dovetail_model.layers.rope import Rope, Rotation, rotation
 from dovetail_model.spec import Layer
+
+MASKED: Final = ("dense", "flash_decoding")
+"""The implementations that read a mask of all pairs of a token and a key."""
 
 
 @struct.dataclass
@@ -128,7 +131,7 @@ def views(
             after = jnp.full((rows, 1, 1), LAST, jnp.int32)
             seeing = after if layer.window is None else at.tokens.reshape(rows, -1, mask.shape[1])
             sights.append(Sight(Places(seeing), held, layer.window))
-        if how == "dense":
+        if how in MASKED:
             sights = [sight.with_mask() for sight in sights]
         return View(turned, sights[0], sights[1] if sights[1:] else None, start, each, how)
 

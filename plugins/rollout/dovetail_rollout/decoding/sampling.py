@@ -15,7 +15,8 @@ SORTED: int = 256
 """The greatest `top_k` whose support can be kept."""
 GATHERED: int = 8192
 """Up to this `top_k` the tokens are gathered by `lax.top_k`; above it they are cut in place by bisection. On CPUs both
-take equal time at about 10,000 of 151,936 tokens (`benchmarks/choices.py`); not measured on an accelerator."""
+take equal time at about 10,000 of 151,936 tokens; on an H200 bisection is faster for any number, so that tokens are
+gathered there only if their ids are kept (`benchmarks/choices.py`)."""
 
 
 class Numbers(NamedTuple):
@@ -63,25 +64,28 @@ def sample(
     (1, -0.3133)
     """
     random = numbers.temperature > 0
-    # The largest logit becomes zero before the division, so no temperature can overflow.
-    scaled = (logits - jnp.max(logits, axis=-1, keepdims=True)) / jnp.where(random, numbers.temperature, 1.0)
-    weights = jnp.exp(scaled)
-    total = jnp.sum(weights, axis=-1)
-
+    temperature = jnp.where(random, numbers.temperature, 1.0)
+    highest = jnp.max(logits, axis=-1, keepdims=True)
     kept_ids = jnp.full((len(logits), top_k or 0), -1, jnp.int32) if keep_support else None
 
+    def scaled(logits: Float[Array, "row item"]) -> Float[Array, "row item"]:
+        # The largest logit becomes zero before the division, so no temperature can overflow.
+        return (logits - highest) / temperature
+
+    # Each branch computes the weights it needs, since what enters a conditional is written to memory.
     def greedily() -> tuple[Int[Array, "row"], Float[Array, "row"], Any]:
-        return jnp.argmax(scaled, axis=-1).astype(jnp.int32), total, kept_ids
+        return jnp.argmax(logits, axis=-1).astype(jnp.int32), jnp.sum(jnp.exp(scaled(logits)), axis=-1), kept_ids
 
     def randomly() -> tuple[Int[Array, "row"], Float[Array, "row"], Any]:
-        kept, ids = _cut(weights, numbers, top_k)
+        weights = jnp.exp(scaled(logits))
+        kept, ids = _cut(weights, numbers, top_k, gathers(top_k, keep_support))
         drawn = draw(kept, uniform)
-        mass = jnp.where(numbers.over_support, jnp.sum(kept, axis=-1), total)
+        mass = jnp.where(numbers.over_support, jnp.sum(kept, axis=-1), jnp.sum(weights, axis=-1))
         support = None if kept_ids is None else _ids(kept, ids, kept_ids)
         return drawn if ids is None else jnp.take_along_axis(ids, drawn[:, None], axis=-1)[:, 0], mass, support
 
     tokens, mass, support = jax.lax.cond(random, randomly, greedily)
-    chosen = jnp.take_along_axis(scaled, tokens[:, None], axis=-1)[:, 0]
+    chosen = scaled(jnp.take_along_axis(logits, tokens[:, None], axis=-1))[:, 0]
     return tokens, chosen - jnp.log(mass), support
 
 
@@ -93,15 +97,20 @@ def _ids(
     return empty.at[:, : kept.shape[-1]].set(jnp.where(kept > 0, every, -1))
 
 
+def gathers(top_k: int | None, keep_support: bool) -> bool:
+    """Return whether the tokens of a cut are gathered on this platform."""
+    return keep_support or (top_k is not None and top_k <= GATHERED and jax.default_backend() != "gpu")
+
+
 def _cut(
-    weights: Float[Array, "row vocab"], numbers: Numbers, top_k: int | None
+    weights: Float[Array, "row vocab"], numbers: Numbers, top_k: int | None, gathered: bool
 ) -> tuple[Float[Array, "row candidate"], Int[Array, "row candidate"] | None]:
     """Return the weights of the support, and their ids if the weights were gathered."""
     ids = None
     if numbers.min_p is not None:
         weights = likely(weights, numbers.min_p)
     if top_k is not None and top_k < weights.shape[-1]:
-        if top_k <= GATHERED:
+        if gathered:
             weights, ids = jax.lax.top_k(weights, top_k)
         else:
             weights = largest(weights, top_k)
