@@ -62,6 +62,57 @@ def test_a_loop_holds_one_body_at_a_time():
     assert beside(lambda x: jax.lax.scan(body, x, length=50)[0], SQUARE) < 4
 
 
+def test_the_sums_of_a_loop_are_there_beside_the_fullest_moment_of_its_body():
+    """Three activations and the sum's room, also if what is added to the sum comes after the activations."""
+
+    def body(total, _):
+        wide = jnp.concatenate([total] * 3, axis=1)
+        return total + jnp.einsum("ab,cb->ac", wide, wide), None
+
+    assert beside(lambda x: jax.lax.scan(body, x, length=50)[0], SQUARE) == pytest.approx(1 + 3 + 1, abs=0.01)
+
+
+def test_a_product_is_computed_in_the_place_of_its_transpose():
+    def body(carry, _):
+        return (carry @ carry).T, None
+
+    assert beside(lambda x: jax.lax.scan(body, x, length=50)[0], SQUARE) == pytest.approx(1, abs=0.01)
+
+
+def test_each_loop_has_its_own_zeros():
+    """They are gone after it, though something else begins with zeros later."""
+
+    def total(x):
+        return jax.lax.fori_loop(0, 5, lambda _, total: total + x, jnp.zeros((512, 512)))
+
+    def twice(x):
+        first = total(x)
+        second = jnp.sum(first @ first)
+        return second + jnp.sum(total(x * second))
+
+    assert beside(twice, SQUARE) == pytest.approx(2, abs=0.01)
+
+
+def test_results_of_a_conditional_that_nobody_reads_are_not_computed():
+    def branch(x):
+        return x @ x, (x @ x) @ x, jnp.sum(x)
+
+    def read(number):
+        return lambda x: jnp.sum(jax.lax.cond(x[0, 0] > 0, branch, lambda x: (x, x, x[0, 0]), x)[number])
+
+    assert [round(beside(read(number), SQUARE)) for number in range(3)] == [1, 2, 0]
+
+
+def test_gpus_compute_again_what_is_costly_to_store(monkeypatch):
+    def normal(x):
+        weights = jnp.exp(x)
+        return jnp.sum(weights / jnp.sum(weights, axis=1, keepdims=True), axis=0)
+
+    assert beside(normal, SQUARE) == pytest.approx(1, abs=0.01)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert beside(normal, SQUARE) < 0.01
+
+
 @pytest.mark.parametrize(
     ("function", "expected"),
     [

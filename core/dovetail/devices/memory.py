@@ -12,7 +12,7 @@ from dovetail.config.settings import Memory
 
 SHARE: Final = 0.9
 """The share of a device's memory that may be used if `memory.limit` is not set."""
-PROGRAM: Final = 600 << 20
+PROGRAM: Final = 640 << 20
 """Bytes that Python and JAX need in a host's memory, which is also the memory of its CPU device."""
 
 CGROUPS: Final = Path("/sys/fs/cgroup")

@@ -4,7 +4,8 @@ The operations of the trace are processed in order. A value is stored from the o
 one that reads it, unless XLA would compute it inside the operations that read it:
 
 * elementwise operations, slices and conversions are fused into their readers, but not where a product, a loop or the
-  result needs the value itself, nor where several readers would repeat a costly operation or read several arrays again;
+  result needs the value itself; nor, except on GPUs, where several readers would repeat a costly operation or read
+  several arrays again;
 * equal operations on equal values are one, except in what is recomputed in the backward pass on purpose;
 * an elementwise result takes the place of an operand of its size that nobody reads any more; so do the carried values
   of loops, and results in the place of donated arguments.
@@ -26,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-FRAGMENTS: Final = 1.08
+FRAGMENTS: Final = 1.04
 """The ratio of allocated to live memory, because buffers of different sizes and lifetimes share one block."""
 
 VIEWS: Final = frozenset(
@@ -41,6 +42,7 @@ VIEWS: Final = frozenset(
         "optimization_barrier",
     )
 )
+REARRANGED: Final = VIEWS | {"transpose"}
 MOVES: Final = frozenset(
     """transpose broadcast_in_dim iota convert_element_type slice dynamic_slice pad rev concatenate split
     reduce_precision random_wrap random_unwrap""".split()  # noqa: SIM905
@@ -93,7 +95,8 @@ def traced(function: Callable[..., Any], *shapes: Any, donated: int = 0, gathere
 class _Operation:
     """An equation: its operation, and the indices of the values that it reads (None for a constant) and computes.
 
-    `carried` says how many of these, the first ones, may take the place of operands.
+    `carried` says how many of these, the first ones, may take the place of operands. `wanted` says which results of a
+    conditional are read; the others are not computed, and are not among `makes`.
     """
 
     name: str
@@ -102,6 +105,12 @@ class _Operation:
     carried: int
     params: Mapping[str, Any]
     key: Any
+    wanted: tuple[bool, ...] = ()
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether the result repeats a constant, which is stored only where a loop changes it, for this loop alone."""
+        return self.name == "broadcast_in_dim" and set(self.reads) == {None}
 
 
 @attrs.define
@@ -116,8 +125,8 @@ class _Program:
     """The bytes by which inputs grow where they are read."""
 
     @classmethod
-    def of(cls, jaxpr: Any, reused: int = 0, gathered: Sequence[int] = ()) -> _Program:
-        """Read a trace whose first `reused` results take the place of arguments."""
+    def of(cls, jaxpr: Any, reused: int = 0, gathered: Sequence[int] = (), wanted: Sequence[bool] = ()) -> _Program:
+        """Read a trace whose first `reused` results take the place of arguments; not `wanted` ones are left out."""
         reader = _Reader()
         constants, inputs = ([reader.number(each) for each in own] for own in (jaxpr.constvars, jaxpr.invars))
         numbers: dict[Any, int | None] = dict(
@@ -125,10 +134,16 @@ class _Program:
         )
         given = {*constants, *inputs}
         reader.read(jaxpr, numbers, apart=None)
-        found = [_look_up(numbers, atom) for atom in jaxpr.outvars]
-        for number in found[:reused]:
-            if number is not None and number not in given:
+        results = itertools.compress(jaxpr.outvars, wanted) if wanted else jaxpr.outvars
+        found = [_look_up(numbers, atom) for atom in results]
+        makers = {value: operation for operation in reader.operations for value in operation.makes}
+        for result in found[:reused]:
+            number = result
+            while number is not None and number not in given:
                 reader.sizes[number] = 0
+                maker = makers.get(number)
+                # a product is computed in the order of its transpose
+                number = maker.reads[0] if maker and maker.name in REARRANGED else None
         outputs = [number for number in found if number is not None]
         grow = {number: size for number, size in zip(inputs, gathered, strict=False) if size}
         return cls(_merged(reader.operations, outputs), reader.sizes, given, outputs, grow)
@@ -178,8 +193,10 @@ class _Program:
             return True
         if is_output or any(not (reader.name in FUSED or reader.name.startswith("reduce_")) for reader in readers):
             return False
+        if len(readers) < 2 or jax.default_backend() == "gpu":
+            return True
         read_again = {value for value in operation.reads if value is not None and self.sizes[value] > 8}
-        return len(readers) < 2 or (operation.name not in COSTLY and len(read_again) < 2)
+        return operation.name not in COSTLY and len(read_again) < 2
 
     def _roots(self, fused: set[int]) -> dict[int, frozenset[int]]:
         """Return, for each value, the stored values from which it is computed; itself if it is stored."""
@@ -316,7 +333,7 @@ def _merged(operations: Sequence[_Operation], outputs: list[int]) -> list[_Opera
     for operation in operations:
         operation.reads = [instead.get(value, value) if value is not None else None for value in operation.reads]
         key = (operation.key, tuple(operation.reads))
-        if operation.name not in LOOPS and key in known:
+        if operation.name not in LOOPS and not operation.is_filling and key in known:
             instead |= dict(zip(operation.makes, known[key], strict=True))
             continue
         known[key] = operation.makes
@@ -325,6 +342,9 @@ def _merged(operations: Sequence[_Operation], outputs: list[int]) -> list[_Opera
     needed, found = set(outputs), []
     for operation in reversed(left):
         if needed & set(operation.makes):
+            if operation.name == "cond":
+                operation.wanted = tuple(value in needed for value in operation.makes)
+                operation.makes = [value for value in operation.makes if value in needed]
             needed |= {value for value in operation.reads if value is not None}
             found.append(operation)
     return found[::-1]
@@ -338,7 +358,8 @@ def _inside(operation: _Operation, growth: Sequence[int]) -> int:
         growth: the bytes by which each value that it reads grows where the body reads it.
     """
     own = growth[_first_of_body(operation) :]
-    return max((_held(body, tuple(own) if any(own) else ()) for body in _bodies(operation)), default=0)
+    bodies, grown = _bodies(operation), tuple(own) if any(own) else ()
+    return max((_held(body, grown, operation.wanted) for body in bodies), default=0)
 
 
 def _first_of_body(operation: _Operation) -> int:
@@ -361,9 +382,12 @@ def _counted(body: Any) -> int:
 
 
 @functools.lru_cache(maxsize=1024)
-def _held(body: Any, gathered: tuple[int, ...]) -> int:
-    """Return the bytes that a body needs besides its inputs and outputs; layers share their bodies."""
-    return max(0, _Program.of(body, gathered=gathered).peak() - sum(_size(atom.aval) for atom in body.outvars))
+def _held(body: Any, gathered: tuple[int, ...], wanted: tuple[bool, ...]) -> int:
+    """Return the bytes that a body needs besides its inputs and outputs; layers share their bodies.
+
+    Its results are written where those of the loop are, so that they take no room of their own at any moment.
+    """
+    return _Program.of(body, len(body.outvars), gathered, wanted).peak()
 
 
 def _size(shape: Any) -> int:
