@@ -46,6 +46,12 @@ def test_it_is_taken_in_under_its_own_name_and_the_version_of_its_text(file, cap
     assert config_id(load(None, ["train.policy_loss=mine"])) != before
 
 
+@pytest.mark.parametrize("words", [("describe", "policy_loss", "mine"), ("names", "policy_loss"), ("search", "mine")])
+def test_it_can_be_looked_up(file, capsys, words):
+    assert main([*words, "--plugin", str(file)]) == 0
+    assert "mine" in capsys.readouterr().out
+
+
 def test_one_that_imports_jax_at_its_top_is_not_blamed_for_what_jax_sets(file, monkeypatch):
     """In a process of its own, since JAX sets them when it is imported for the first time."""
     file.write_text("import jax.numpy as jnp\n" + SOURCE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from dovetail.cli.options import Commands, completed
+from dovetail.cli.options import Commands, add_plugins, completed
 from dovetail_kit.completions import component_names, kinds
 
 
@@ -15,6 +15,7 @@ def add(commands: Commands) -> None:
     completed(
         names.add_argument("kind", nargs="?", help="policy_loss, advantage, reward, ... (default: every kind)"), kinds
     )
+    add_plugins(names)
     names.set_defaults(run=list_names)
     summary = "say what a setting, a section, a kind or a component is, with its defaults, formula and origin"
     described = commands.add_parser("describe", help=summary)
@@ -22,10 +23,12 @@ def add(commands: Commands) -> None:
     completed(described.add_argument("kind", help=what), kinds)
     named = described.add_argument("name", nargs="?", help="name or alias of a component, or distribution/name")
     completed(named, component_names)
+    add_plugins(described)
     described.set_defaults(run=describe)
     summary = "find settings and components by words of their names and descriptions; knows the words of TRL and verl"
     searched = commands.add_parser("search", help=summary)
     searched.add_argument("words", nargs="+", help="such as: learning rate, num_generations, entropy")
+    add_plugins(searched)
     searched.set_defaults(run=search)
 
 
