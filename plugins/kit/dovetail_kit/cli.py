@@ -1,4 +1,4 @@
-"""`dovetail doctor`, `plugins`, `docs`, and `dovetail plugin new`, `add` and `doctor`."""
+"""`dovetail doctor`, `plugins`, `docs`, and `dovetail plugin new`, `add`, `doctor` and `mutants`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dovetail.cli.options import Commands, completed, given_path
+from dovetail.cli.options import Commands, add_plugins, completed, given_path
 from dovetail_kit.completions import kinds
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def add(commands: Commands) -> None:
     _add_new(actions)
     _add_add(actions)
     _add_doctor(actions)
+    _add_mutants(actions)
 
 
 def _add_new(actions: Commands) -> None:
@@ -65,6 +66,16 @@ def _add_doctor(actions: Commands) -> None:
     chosen = doctor.add_argument("distribution", nargs="?", help="one distribution (default: all except dovetail)")
     completed(chosen, distributions)
     doctor.set_defaults(run=examine)
+
+
+def _add_mutants(actions: Commands) -> None:
+    summary = "change a plugin's components in one place at a time, and say which changes their examples do not notice"
+    mutants = actions.add_parser("mutants", help=summary)
+    chosen = mutants.add_argument("distribution", nargs="?", help="one distribution (default: all except dovetail)")
+    completed(chosen, distributions)
+    mutants.add_argument("--only", metavar="KIND.NAME", help="one component: policy_loss.soft_clip")
+    add_plugins(mutants)
+    mutants.set_defaults(run=mutate)
 
 
 def doctor(options: argparse.Namespace) -> int:
@@ -169,3 +180,25 @@ def examine(options: argparse.Namespace) -> int:
             print(f"  {finding}")
         errors += counts["error"]
     return 1 if errors else 0
+
+
+def mutate(options: argparse.Namespace) -> int:
+    """Print which changes of components their examples do not notice."""
+    from dovetail.registry import current
+    from dovetail_kit.mutants import chosen, examine
+
+    components = chosen(current(), options.distribution, options.only)
+    if not components:
+        print("no plugins are installed except dovetail's own; `dovetail plugin new` writes one")
+    for component in components:
+        name, verdict = f"{component.kind}.{component.name}", examine(component)
+        if verdict is None:
+            print(f"{name}: has no examples")
+            continue
+        missed = len(verdict.unnoticed)
+        print(
+            f"{name}: its examples notice {verdict.made - missed} of {verdict.made} changes{', but not' * (missed > 0)}"
+        )
+        for mutant in verdict.unnoticed:
+            print(f"  {verdict.file.name}:{mutant}")
+    return 0

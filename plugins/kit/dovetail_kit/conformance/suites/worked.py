@@ -36,15 +36,15 @@ def examples_of_its_docstring(subject: Subject) -> None:
     computes = subject.component.kind in WORKED
     if ">>>" not in (inspect.getdoc(target) or "") or target.__module__ not in sys.modules:
         raise Inapplicable(f"there are none, {UNWORKED}" if computes else "there are none")
-    failed, said = _run(target)
+    failed, said = run_examples(target)
     if failed:
         told = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("*")]
         raise Failed(" ".join(told[1:])[:300])
-    if computes and inspect.isfunction(target) and not _run(target, {target.__name__: _altered(target)})[0]:
+    if computes and inspect.isfunction(target) and not run_examples(target, {target.__name__: _altered(target)})[0]:
         raise Inapplicable(f"they look at no number that it computes, {UNWORKED}")
 
 
-def _run(target: Any, names: dict[str, Any] | None = None) -> tuple[int, str]:
+def run_examples(target: Any, names: dict[str, Any] | None = None) -> tuple[int, str]:
     """Run the examples of a docstring, some names of the module replaced; return how many failed, and the report."""
     space = {"jax": jax, "jnp": jnp, "np": np} | vars(sys.modules[target.__module__]) | (names or {})
     test = doctest.DocTestParser().get_doctest(inspect.getdoc(target) or "", space, target.__name__, None, None)

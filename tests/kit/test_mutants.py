@@ -1,0 +1,167 @@
+"""Changes of a component that its examples do not notice are told, and nothing else of it is changed."""
+
+import re
+import sys
+
+import pytest
+
+from dovetail.cli import main
+from dovetail.errors import ConfigError
+from dovetail.registry import _discovered, current
+from dovetail.registry.one_file import FILES
+from dovetail_kit.mutants import examine
+
+SOURCE = '''
+"""A loss and a reward."""
+
+from __future__ import annotations
+
+import attrs
+import dovetail
+import jax.numpy as jnp
+
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    for kind, name in (("policy_loss", "mine"), ("reward", "brief"), ("kl_controller", "stepped"), ("reward", "bare")):
+        register(kind, name, f"acme_mutants:{name}")
+
+
+def bounded(x: Annotation, bound=2.0):
+    """At most `bound` - 1 + 3."""
+    if bound < 0:
+        raise ValueError(f"bound must be {1 + 1} at least, not {bound - 1}")
+    return jnp.minimum(x, bound)
+
+
+def mine(logps, advantages, mask, *, bound: float = 2.0):
+    """-A·min(x, b) + (x < 0)/2.
+
+    >>> x, mask = jnp.array([[1.0, 3.0]]), jnp.array([[True, True]])
+    >>> mine(x, jnp.array([[1.0, 1.0]]), mask).tolist()
+    [[-1.0, -2.0]]
+    """
+    x = jnp.where(mask, logps + 1e-8, 0.0)
+    return -advantages * bounded(x, bound) + (x < 0) / 2
+
+
+def brief(completions, *, scale: float = 1.0):
+    """The length, times `scale`.
+
+    >>> brief(["", "ab", "abcd"], scale=3.0)
+    [0.0, 6.0, 12.0]
+    """
+    return [len(text) * scale for text in completions]
+
+
+@attrs.frozen(kw_only=True)
+class stepped:
+    """Adds a tenth.
+
+    >>> stepped(start=1.0).next(2.0)
+    2.1
+    """
+
+    start: float = 0.0
+
+    def next(self, value: float) -> float:
+        return value + 0.1 if not value < 0 else value
+
+
+def bare(completions):
+    """Nothing is shown."""
+    return [0.0] * len(completions)
+'''
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.setenv(FILES, "")
+    (tmp_path / "acme_mutants.py").write_text(SOURCE)
+    yield tmp_path / "acme_mutants.py"
+    _discovered.cache_clear()
+    sys.modules.pop("acme_mutants", None)
+
+
+def told(file, capsys, *words):
+    assert main(["plugin", "mutants", "--plugin", str(file), *words]) == 0
+    return capsys.readouterr().out
+
+
+def test_what_the_examples_do_not_notice_is_told_with_its_line(file, capsys):
+    out = told(file, capsys, "--only", "policy_loss.mine")
+    line = SOURCE.splitlines().index("    x = jnp.where(mask, logps + 1e-8, 0.0)") + 1
+    sums = "-advantages * bounded(x, bound) + (x < 0) / 2"
+    assert out.splitlines() == [
+        "policy_loss.mine: its examples notice 4 of 10 changes, but not",
+        f"  acme_mutants.py:{line}: logps + 1e-08  as  logps - 1e-08",
+        f"  acme_mutants.py:{line}: 0.0  as  1.0",
+        f"  acme_mutants.py:{line + 1}: {sums}  as  {sums.replace('+', '-')}",
+        f"  acme_mutants.py:{line + 1}: (x < 0) / 2  as  (x < 0) * 2",
+        f"  acme_mutants.py:{line + 1}: 0  as  1",
+        f"  acme_mutants.py:{line + 1}: 2  as  3",
+    ]
+
+
+def test_nothing_is_told_of_what_they_pin_down(file, capsys):
+    assert told(file, capsys, "--only", "reward.brief") == "reward.brief: its examples notice 1 of 1 changes\n"
+
+
+def test_classes_are_changed_too(file, capsys):
+    out = told(file, capsys, "--only", "kl_controller.stepped")
+    assert [text.split(": ", 1)[1] for text in out.splitlines()] == [
+        "its examples notice 4 of 5 changes, but not",
+        "0  as  1",
+    ]
+
+
+def test_all_of_a_plugin(file, capsys):
+    out = told(file, capsys)
+    assert "reward.bare: has no examples" in out
+    assert {line.split(":")[0] for line in out.splitlines() if not line.startswith(" ")} == {
+        "policy_loss.mine",
+        "reward.brief",
+        "kl_controller.stepped",
+        "reward.bare",
+    }
+
+
+def test_the_component_stays_as_it_is(file, capsys):
+    told(file, capsys)
+    component = current().get("reward", "brief")
+    assert component.load()(["ab"]) == [2.0]
+    assert examine(component) == examine(component)
+
+
+def test_examples_that_fail_are_refused(file, capsys):
+    file.write_text(SOURCE.replace("[0.0, 6.0, 12.0]", "[1.0]"))
+    assert main(["plugin", "mutants", "--plugin", str(file), "--only", "reward.brief"]) == 1
+    assert "error: the examples of reward.brief fail as it is; `pytest` says how" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--only", "reward.breif"), "unknown reward 'breif'. Did you mean 'brief'?"),
+        (("acme-mutant",), r"acme-mutant registers nothing. Did you mean 'acme_mutants'\? these do: "),
+    ],
+)
+def test_what_does_not_exist_is_told_with_the_nearest_spelling(file, capsys, words, reason):
+    assert main(["plugin", "mutants", "--plugin", str(file), *words]) == 1
+    assert re.search(re.escape(reason) if "\\" not in reason else reason, capsys.readouterr().err)
+
+
+def test_a_component_made_by_a_function_is_refused(file, monkeypatch):
+    told_of = current().get("policy_loss", "gspo")
+    monkeypatch.setattr(type(told_of), "load", lambda self: made())
+    with pytest.raises(ConfigError, match="policy_loss.gspo is not defined at the top level of a file"):
+        examine(told_of)
+
+
+def made():
+    def inside():
+        """>>> 1
+        1
+        """
+
+    return inside
