@@ -183,15 +183,23 @@ def examine(options: argparse.Namespace) -> int:
 
 
 def mutate(options: argparse.Namespace) -> int:
-    """Print which changes of components their examples do not notice."""
+    """Print which changes of components their examples do not notice; status 1 if one cannot be examined."""
+    from dovetail.errors import ConfigError
     from dovetail.registry import current
     from dovetail_kit.mutants import chosen, examine
 
     components = chosen(current(), options.distribution, options.only)
     if not components:
         print("no plugins are installed except dovetail's own; `dovetail plugin new` writes one")
+    status = 0
     for component in components:
-        name, verdict = f"{component.kind}.{component.name}", examine(component)
+        name = f"{component.kind}.{component.name}"
+        try:
+            verdict = examine(component)
+        except ConfigError as error:
+            print(f"{name}: {error}")
+            status = 1
+            continue
         if verdict is None:
             print(f"{name}: has no examples")
             continue
@@ -201,4 +209,4 @@ def mutate(options: argparse.Namespace) -> int:
         )
         for mutant in verdict.unnoticed:
             print(f"  {verdict.file.name}:{mutant}")
-    return 0
+    return status

@@ -49,7 +49,7 @@ NEGLIGIBLE: Final = 1e-5
 """Up to this size a number only keeps a division from being by zero, and no example will show it."""
 BESIDE: Final = 24
 """Characters that are shown on each side of a change."""
-DEFINITIONS: Final = (ast.FunctionDef, ast.ClassDef)
+Definition = ast.FunctionDef | ast.ClassDef
 
 
 @attrs.frozen(kw_only=True)
@@ -115,31 +115,29 @@ def examine(component: Component) -> Verdict | None:
     tree = ast.parse(file.read_text(encoding="utf-8")) if file.is_file() else ast.Module(body=[], type_ignores=[])
     used = _used(tree, target.__name__)
     if not used:
-        raise ConfigError(f"{component.kind}.{component.name} is not defined at the top level of a file")
+        raise ConfigError("it is not defined at the top level of a file, so that it is not known what to change")
     if run_examples(target)[0]:
-        raise ConfigError(f"the examples of {component.kind}.{component.name} fail as it is; `pytest` says how")
+        raise ConfigError("its examples fail as it is; `pytest` says how")
     mutants = [mutant for node in used for mutant in _mutants(node)]
     unnoticed = [mutant for mutant in mutants if not _is_noticed(mutant, target, module, tree, used)]
     return Verdict(file=file, made=len(mutants), unnoticed=tuple(unnoticed))
 
 
-def _is_noticed(mutant: Mutant, target: Any, module: ModuleType, tree: ast.Module, used: list[ast.stmt]) -> bool:
+def _is_noticed(mutant: Mutant, target: Any, module: ModuleType, tree: ast.Module, used: list[Definition]) -> bool:
+    """Define the changed functions in a copy of their module, and run the examples with them."""
+    names, flags = vars(module).copy(), __future__.annotations.compiler_flag if _postpones(tree) else 0
     mutant.make()
     try:
-        names = vars(module).copy()
-        flags = __future__.annotations.compiler_flag if _postpones(tree) else 0
-        code = compile(ast.Module(body=used, type_ignores=[]), "<mutant>", "exec", flags=flags, dont_inherit=True)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            exec(code, names)
-            return (
-                run_examples(target, {node.name: names[node.name] for node in used if isinstance(node, DEFINITIONS)})[0]
-                > 0
-            )
+            body = ast.Module(body=[*used], type_ignores=[])
+            exec(compile(body, "<mutant>", "exec", flags=flags, dont_inherit=True), names)
+            failed, _ = run_examples(target, {node.name: names[node.name] for node in used})
     except Exception:
         return True
     finally:
         mutant.undo()
+    return failed > 0
 
 
 def _postpones(tree: ast.Module) -> bool:
@@ -148,9 +146,9 @@ def _postpones(tree: ast.Module) -> bool:
     return any(alias.name == "annotations" for node in imports for alias in node.names)
 
 
-def _used(tree: ast.Module, name: str) -> list[ast.stmt]:
+def _used(tree: ast.Module, name: str) -> list[Definition]:
     """Return a definition of a module and those that it uses, directly or not, in the order of the file."""
-    known = {node.name: node for node in tree.body if isinstance(node, DEFINITIONS)}
+    known = {node.name: node for node in tree.body if isinstance(node, Definition)}
     found: set[str] = set()
     waiting = [name]
     while waiting:
