@@ -47,6 +47,8 @@ _PAIRS: Final = (("maximum", "minimum"), ("max", "min"), ("sum", "mean"), ("any"
 FUNCTIONS: Final = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])} | {"std": "var", "var": "std"}
 NEGLIGIBLE: Final = 1e-5
 """Up to this size a number only keeps a division from being by zero, and no example will show it."""
+SHAPING: Final = ("axis", "keepdims", "strict", "dtype")
+"""Keyword arguments whose change is an error, or makes no difference."""
 BESIDE: Final = 24
 """Characters that are shown on each side of a change."""
 Definition = ast.FunctionDef | ast.ClassDef
@@ -187,9 +189,11 @@ def _is_guard(node: ast.AST) -> bool:
 
 
 def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what a node consists of, without annotations, decorators, defaults and docstrings."""
+    """Yield what a node consists of, without annotations, decorators, defaults, docstrings and axes."""
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list") or isinstance(value, ast.arguments):
+            continue
+        if isinstance(node, ast.keyword) and node.arg in SHAPING:
             continue
         parts = value if isinstance(value, list) else [value]
         if isinstance(node, ast.ClassDef):
