@@ -25,6 +25,9 @@ FIX = (
     "Use the hyperparameter, or take it out; declare idle=('name',) if it matters only in cases that are rare, or is to"
     " change how fast the result is there and not the result, as a number of threads is."
 )
+OBSERVED: Final = (0.0, 9.0, 0.01, 0.2, 0.0, 40.0)
+SUSTAINED: Final = 6
+"""What a controller sees, once and then as often as this each: some act only on what lasts."""
 ROUNDING = 1e-5
 FAR = 3.0
 """What fields are multiplied by, so that bounds are met."""
@@ -256,7 +259,7 @@ def _curve(subject: Subject, changed: dict[str, Any]) -> np.ndarray:
 def _coefficients(subject: Subject, changed: dict[str, Any]) -> np.ndarray:
     controller = subject.bind(**(subject.floats | changed))
     state, found = controller.init(0.1), []
-    for value in (0.0, 9.0, 0.01, 0.2, 0.0, 40.0):
+    for value in (*OBSERVED, *np.repeat(OBSERVED, SUSTAINED)):
         state = controller.update(state, jnp.float32(value), jnp.int32(64))
         found.append(controller.coef(state))
     return np.array(found)
