@@ -193,6 +193,22 @@ class FollowsTheWorst(_Draws):
 
 
 @attrs.define
+class _TakesZeroForNone(_FollowsTheWorst):
+    def tell(self, number: int, result: Any) -> None:
+        if result.value and (self.worst is None or result.value > self.worst[0]):
+            self.worst = (result.value, self.asked[number])
+
+
+@caught_by("sampler", "zero_is_a_value", slow=True)
+@attrs.frozen(kw_only=True)
+class TakesZeroForNone(_Draws):
+    learns: ClassVar[bool] = True
+
+    def open(self, space: Any, *, draws: int, seed: int, total_steps: int) -> Any:
+        return _TakesZeroForNone(space, draws, seed)
+
+
+@attrs.define
 class _TheNewestDidIt(_FollowsTheWorst):
     def tell(self, number: int, result: Any) -> None:
         if result.value is not None and (self.worst is None or result.value > self.worst[0]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import math
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -292,6 +293,35 @@ def learns_upwards(subject: Subject) -> None:
             f"on a scale of 0 to 1, late proposals are at {up:.3g} where high settings do well, and at {down:.3g} where"
             " low ones do"
         )
+
+
+@check("sampler", when=_learns, slow=True, fix="Ask whether it is None: `if result.value is not None`.")
+def zero_is_a_value(subject: Subject) -> None:
+    """A result of exactly 0 counts as much as one a millionth above it, among lower results and among higher ones.
+
+    The accuracy of a run that learns nothing is 0, and `if result.value:` takes it for a failure.
+    """
+    for others in (-1.0, 1.0):
+        zero, near = (_learnt(subject, value, others) for value in (0.0, 1e-6))
+        for one, other in zip(zero, near, strict=True):
+            if not all(math.isclose(one[key], other[key], rel_tol=1e-2) for key in one.keys() & other.keys()):
+                raise Failed(
+                    f"after a result of 0, the others about {others:g}, it proposes {one}; after 1e-6, {other}"
+                )
+
+
+def _learnt(subject: Subject, value: float, others: float) -> list[dict[str, float]]:
+    """Return what is proposed after one result with a value, and others about another value."""
+    from dovetail_lab.kinds import Result
+
+    _, study = open_study(subject, LEARNT)
+    for number in range(MANY_DRAWS):
+        if study.ask() is None:
+            raise Inapplicable(f"it proposes {number} settings")
+        told = value if number == MANY_DRAWS // 2 else others * (1 + number / MANY_DRAWS)
+        study.tell(number, Result(value=told, curve=((1, told),)))
+    asked = [study.ask() for _ in range(LEARNT - MANY_DRAWS)]
+    return [proposal.values if proposal else {} for proposal in asked]
 
 
 def _after(subject: Subject, best: int, together: int) -> list[Any]:
