@@ -5,9 +5,9 @@ changed at a time, and its examples are run. A change that they do not notice is
 """
 
 from __future__ import annotations
-import __future__
 
 import ast
+import functools
 import inspect
 import sys
 import warnings
@@ -49,8 +49,6 @@ NEGLIGIBLE: Final = 1e-5
 """Up to this size a number only keeps a division from being by zero, and no example will show it."""
 SHAPING: Final = ("axis", "keepdims", "strict", "dtype")
 """Keyword arguments whose change is an error, or makes no difference."""
-BESIDE: Final = 24
-"""Characters that are shown on each side of a change."""
 Definition = ast.FunctionDef | ast.ClassDef
 
 
@@ -127,7 +125,7 @@ def examine(component: Component) -> Verdict | None:
 
 def _is_noticed(mutant: Mutant, target: Any, module: ModuleType, tree: ast.Module, used: list[Definition]) -> bool:
     """Define the changed functions in a copy of their module, and run the examples with them."""
-    names, flags = vars(module).copy(), __future__.annotations.compiler_flag if _postpones(tree) else 0
+    names, flags = vars(module).copy(), annotations.compiler_flag if _postpones(tree) else 0
     mutant.make()
     try:
         with warnings.catch_warnings():
@@ -217,9 +215,7 @@ def _with(node: ast.expr | ast.stmt, owner: ast.AST, field: str, new: Any) -> Mu
     after = ast.unparse(node)
     setattr(owner, field, old)
 
-    def make() -> None:
-        setattr(
-            owner, field, ast.fix_missing_locations(ast.copy_location(new, node)) if isinstance(new, ast.expr) else new
-        )
-
-    return Mutant(line=node.lineno, before=before, after=after, make=make, undo=lambda: setattr(owner, field, old))
+    if isinstance(new, ast.expr):
+        ast.fix_missing_locations(ast.copy_location(new, node))
+    make, undo = (functools.partial(setattr, owner, field, value) for value in (new, old))
+    return Mutant(line=node.lineno, before=before, after=after, make=make, undo=undo)

@@ -10,9 +10,11 @@ import pytest
 from flax import nnx
 from tests.model.test_transformer import EVERYTHING, PLAIN
 
+from dovetail.devices.population import CURRENT
 from dovetail.errors import ConfigError
 from dovetail_model.attention import IMPLEMENTATIONS
 from dovetail_model.attention.choice import LONG, LONG_ROW, Shapes, choose
+from dovetail_model.attention.cudnn import IN_ORDER
 from dovetail_model.transformer import Transformer
 
 HALF = attrs.evolve(PLAIN, dtype="bfloat16", head_dim=64)
@@ -75,6 +77,18 @@ def test_the_choice(spec, shapes, platform, expected):
 def test_one_that_does_not_apply_is_refused(spec, shapes, platform, message):
     with pytest.raises(ConfigError, match=message):
         choose(spec, shapes, platform)
+
+
+def test_a_population_has_no_mask():
+    """The name differs too, so that no trace of a run by itself is taken for one of a population."""
+    masked = Shapes(tokens=512, own=512, prefix=256, packed=True)
+    token = CURRENT.set(mock.Mock())
+    try:
+        assert choose(HALF, Shapes(tokens=256, own=256, prefix=256), "cuda") == IN_ORDER
+        assert choose(HALF, masked, "cuda") == "blockwise", "rows with several texts cannot be put in order"
+    finally:
+        CURRENT.reset(token)
+    assert choose(HALF, masked, "cuda") == "cudnn"
 
 
 def test_without_pallas_triton_there_is_no_kernel_for_decoding(monkeypatch):

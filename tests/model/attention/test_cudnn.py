@@ -1,7 +1,6 @@
 """Attention by cuDNN equals the dense one: what is prepared for the kernel, which XLA computes here, and the kernel."""
 
 import functools
-from unittest import mock
 
 import attrs
 import jax
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 from tests.model.attention.cases import CASES
 
-from dovetail.devices.population import CURRENT
 from dovetail_model.attention import cudnn as module
 from dovetail_model.attention.cudnn import cudnn
 from dovetail_model.attention.dense import dense
@@ -43,14 +41,10 @@ def test_equals_the_dense_one_in_order(name, exact, ordered):
     ORDERED[name].check(PORTABLE)
 
 
-def test_a_population_has_no_mask(exact, monkeypatch):
+def test_without_a_mask_if_that_is_asked_for(exact, monkeypatch):
     """JAX cannot batch the kernel with a mask that is the same for all heads; the values are the same in order."""
-    token = CURRENT.set(mock.Mock())
     monkeypatch.setattr(module, "_with_mask", None)
-    try:
-        ORDERED["prefix"].check(PORTABLE)
-    finally:
-        CURRENT.reset(token)
+    ORDERED["prefix"].check(functools.partial(PORTABLE, in_order=True))
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="cuDNN needs an NVIDIA GPU; name it with JAX_PLATFORMS=cuda")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Final, Protocol
 
 from jaxtyping import Array, Float
 
 from dovetail_model.attention.blockwise import blockwise
-from dovetail_model.attention.cudnn import cudnn
+from dovetail_model.attention.cudnn import IN_ORDER, cudnn
 from dovetail_model.attention.dense import dense
 from dovetail_model.attention.flash_decoding import flash_decoding
 from dovetail_model.attention.sight import Segment
@@ -34,6 +35,7 @@ IMPLEMENTATIONS: Final[Mapping[str, Implementation]] = {
     "dense": dense,
     "blockwise": blockwise,
     "cudnn": cudnn,
+    IN_ORDER: functools.partial(cudnn, in_order=True),
     "splash": splash,
     "flash_decoding": flash_decoding,
 }

@@ -8,8 +8,9 @@ from typing import Final
 import attrs
 import jax
 
+from dovetail.devices.population import CURRENT
 from dovetail.errors import ConfigError
-from dovetail_model.attention.cudnn import has_mask
+from dovetail_model.attention.cudnn import IN_ORDER, has_mask
 from dovetail_model.attention.flash_decoding import UNITS, has_kernel
 from dovetail_model.attention.splash import LANES
 from dovetail_model.spec import Spec
@@ -68,11 +69,16 @@ def choose(spec: Spec, shapes: Shapes, platform: str | None = None) -> str:
     if spec.attention != "auto":
         if reason := obstacle(spec.attention, spec, shapes, platform):
             raise ConfigError(f"attention = '{spec.attention}' does not apply: {reason}; 'auto' chooses one that does")
-        return spec.attention
+        return _as_computed(spec.attention)
     for fused in ("cudnn", "splash"):
         if not obstacle(fused, spec, shapes, platform):
-            return fused
+            return _as_computed(fused)
     return "blockwise" if shapes.own >= LONG_ROW or shapes.keys >= LONG else "dense"
+
+
+def _as_computed(name: str) -> str:
+    """Return the variant of an implementation that a population computes, whose runs are one under `jax.vmap`."""
+    return IN_ORDER if name == "cudnn" and CURRENT.get() is not None else name
 
 
 def obstacle(name: str, spec: Spec, shapes: Shapes, platform: str) -> str | None:
@@ -93,7 +99,8 @@ def _cudnn_obstacle(spec: Spec, shapes: Shapes, platform: str) -> str | None:
         return "its kernel has no soft cap, and this model caps its scores"
     if spec.head_dim > (most := _cudnn_units()) or spec.head_dim % 8:
         return f"its heads have a multiple of 8 units, {most} at most, and this model's have {spec.head_dim}"
-    return None if has_mask(shapes.tokens, shapes.keys) else _order_obstacle(shapes)
+    is_masked = CURRENT.get() is None and has_mask(shapes.tokens, shapes.keys)
+    return None if is_masked else _order_obstacle(shapes)
 
 
 def _cudnn_units() -> int:

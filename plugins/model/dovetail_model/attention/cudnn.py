@@ -8,23 +8,21 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from dovetail.devices.population import CURRENT
 from dovetail_model.attention.joined import Joined
 from dovetail_model.attention.sight import Segment
 
 PAIRS: Final = 1 << 20
 """The greatest number of pairs of a token and a key in a row for which the kernel reads a mask, of 2 MiB per row."""
 
+IN_ORDER: Final = "cudnn in order"
+"""The name of the implementation that never has a mask; traces are kept by this name."""
+
 Library = Literal["cudnn", "xla"]
 
 
 def has_mask(tokens: int, keys: int) -> bool:
-    """Return whether rows of so many tokens and keys are computed with a mask.
-
-    Not in a population, whose runs are computed under `jax.vmap`: there JAX 0.12 refuses a mask that is the same for
-    all heads.
-    """
-    return tokens * keys <= PAIRS and CURRENT.get() is None
+    """Return whether rows of so many tokens and keys may be computed with a mask."""
+    return tokens * keys <= PAIRS
 
 
 def cudnn(
@@ -34,6 +32,7 @@ def cudnn(
     scale: float,
     cap: float | None = None,
     library: Library = "cudnn",
+    in_order: bool = False,
 ) -> Float[Array, "seq token head head_dim"]:
     """Mix values by `jax.nn.dot_product_attention`; see `dovetail_model.attention.attend`.
 
@@ -41,11 +40,12 @@ def cudnn(
     shared prefix is repeated for each row that reads it. Numbers of tokens and keys are padded to even ones, since JAX
     refuses to train with others.
 
-    `library` 'xla' computes the same without the kernel, for tests on other devices.
+    `in_order` puts short rows in order too, for runs that are computed under `jax.vmap`: there JAX 0.12 refuses a mask
+    that is the same for all heads. `library` 'xla' computes the same without the kernel, for tests on other devices.
     """
     assert cap is None, "cuDNN's kernel has no soft cap"
     keys = sum(segment.keys.shape[1] for segment in segments)
-    compute = _with_mask if has_mask(queries.shape[1], keys) else _in_order
+    compute = _with_mask if not in_order and has_mask(queries.shape[1], keys) else _in_order
     return compute(queries, segments, scale, library)
 
 

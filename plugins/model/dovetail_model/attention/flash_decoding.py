@@ -21,7 +21,7 @@ UNITS: Final = (16, 32, 64, 128, 256)
 def has_kernel() -> bool:
     """Return whether this JAX can compile the kernel, which is written for Pallas' Triton backend.
 
-    JAX 0.11 deprecates that backend; its other one for GPUs has no matrix products of as few queries.
+    JAX 0.11 deprecates that backend; where it is gone, decoding is dense.
     """
     return importlib.util.find_spec("jax.experimental.pallas.triton") is not None
 
