@@ -52,6 +52,7 @@ def test_a_failure_shows_the_end_of_the_log(fake, tmp_path):
 
 
 def test_a_port_that_is_taken_meanwhile_is_replaced(fake, tmp_path, monkeypatch):
+    monkeypatch.setattr("dovetail_rollout.rollout.sglang_jax.HEALTH_SECONDS", 0.5)  # who has taken it says nothing
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = [taken.getsockname()[1]]
         monkeypatch.setattr(

@@ -462,6 +462,7 @@ def test_our_server_is_started_restarted_and_ended(folder):
 
 
 def test_a_port_that_is_taken_meanwhile_is_replaced(folder, monkeypatch):
+    monkeypatch.setattr("dovetail_rollout.hosted.served.STARTING_SECONDS", 0.5)  # who has taken it says nothing
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = [taken.getsockname()[1]] * 2
         monkeypatch.setattr("dovetail_rollout.launcher.local.free_port", lambda: ports.pop() if ports else free_port())

@@ -82,7 +82,7 @@ class GuardedProcess:
                 raise RunError(f"{self.name} did not start: {self.epitaph()}")
             if time.monotonic() > end:
                 raise RunError(f"{self.name} was not ready after {seconds:g} s: {self.epitaph()}")
-            time.sleep(0.2)
+            time.sleep(0.05)
         self._ready_at = self.log.stat().st_size
 
     def close(self) -> None:

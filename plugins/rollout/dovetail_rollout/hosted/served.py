@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import Final
 
 import attrs
 
 from dovetail_rollout.hosted.http import JsonClient
 from dovetail_rollout.hosted.process import on_a_free_port
 from dovetail_rollout.kinds import Place, Program, Running
+
+STARTING_SECONDS: Final = 5.0
+"""How long one question may take while a program starts: who has taken its port meanwhile may never answer."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -30,8 +34,8 @@ class Served(ABC):
     reading: tuple[Path, ...] = ()
 
     @abstractmethod
-    def healthy(self) -> bool:
-        """Tell whether it still answers, in a limited time."""
+    def healthy(self, seconds: float = ...) -> bool:
+        """Tell whether it still answers, within some seconds."""
 
     def connect(
         self, program: Program, folder: Path, *, key: str, token: str, seconds: float
@@ -54,7 +58,7 @@ class Served(ABC):
             self.process = process = self.place.run(program, self.place.see(folder))
             self.client = client = JsonClient(process.url, key, token if process.ours else None)
             self.streams = client.anew()
-            process.wait_for(self.healthy, seconds)
+            process.wait_for(lambda: self.healthy(STARTING_SECONDS), seconds)
             return process, client
 
         return on_a_free_port(begin)

@@ -102,11 +102,11 @@ class VanillaProcess(Served):
         for asked in self.sizes.examples():
             self._call("/complete", asked)  # compiles it, before anybody waits for an answer
 
-    def healthy(self) -> bool:
-        """Tell whether the process answers; its engine works in another thread of it."""
+    def healthy(self, seconds: float = ANSWER_SECONDS) -> bool:
+        """Tell whether the process answers within some seconds; its engine works in another thread of it."""
         client = self.client
         try:
-            return client is not None and client.get("/health", timeout=ANSWER_SECONDS) is not None
+            return client is not None and client.get("/health", timeout=seconds) is not None
         except (Refused, *BROKEN):
             return False
 

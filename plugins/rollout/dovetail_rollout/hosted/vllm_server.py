@@ -124,13 +124,13 @@ class VllmServer(Served):
             except HostLost as lost:
                 raise RunError(f"the vLLM server at {client.url} does not take the weights: {lost}") from lost
 
-    def healthy(self) -> bool:
-        """Tell whether the server and its engine say that they are."""
+    def healthy(self, seconds: float = ANSWER_SECONDS) -> bool:
+        """Tell whether the server and its engine say that they are, within some seconds."""
         client = self.client
         if client is None:
             return False
         try:
-            client.get("/health", timeout=ANSWER_SECONDS)
+            client.get("/health", timeout=seconds)
         except (Refused, *BROKEN):
             return False
         return True
