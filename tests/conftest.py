@@ -3,6 +3,7 @@
 import itertools
 import os
 import signal
+import threading
 from importlib import metadata
 from pathlib import Path
 
@@ -31,14 +32,35 @@ os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
 
 import jax
 import pytest
+from jax._src.interpreters import mlir
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 # Each compiled program holds a dozen memory mappings, and Linux allows a process 65,530 of them. When the limit is
 # exceeded, LLVM aborts the process.
-MAPPINGS = 15_000
+MAPPINGS = 30_000
 TESTS = itertools.count()
+
+# For each program that it compiles, JAX makes a context of MLIR and loads all dialects into it: 3 ms, as long as much
+# of what tests compile takes. Here a thread's programs share one; it keeps what is made in it, hence the limit.
+PROGRAMS_OF_A_CONTEXT = 200
+make_context = mlir.make_ir_context
+
+
+class Context(threading.local):
+    """A thread's context, and how many programs may still be made in it."""
+
+    made, left = None, 0
+
+    def take(self):
+        if not self.left:
+            self.made, self.left = make_context(), PROGRAMS_OF_A_CONTEXT
+        self.left -= 1
+        return self.made
+
+
+mlir.make_ir_context = Context().take
 
 
 @pytest.fixture(autouse=True)
