@@ -138,12 +138,22 @@ def test_a_model_decodes_the_same_by_the_kernel(monkeypatch):
         return kernel(*arguments, **settings)
 
     def read():
-        model = Transformer(spec, rngs=nnx.Rngs(0))
-        _, prefix = model(tokens[:2], mask[:2], model.init_cache(2, 6))
-        cache, found = model.init_cache(4, 70), []
+        graphdef, state = nnx.split(jax.jit(lambda: Transformer(spec, rngs=nnx.Rngs(0)))())
+
+        @jax.jit
+        def begin(state):
+            model = nnx.merge(graphdef, state)
+            return model(tokens[:2], mask[:2], model.init_cache(2, 6))[1], model.init_cache(4, 70)
+
+        @jax.jit
+        def go_on(state, tokens, mask, cache, prefix):
+            return nnx.merge(graphdef, state)(tokens, mask, cache, prefix=prefix)
+
+        prefix, cache = begin(state)
+        found = []
         for column in range(6):
             here = slice(column, column + 1)
-            hidden, cache = model(tokens[:, here], mask[:, here], cache, prefix=prefix)
+            hidden, cache = go_on(state, tokens[:, here], mask[:, here], cache, prefix)
             found.append(jnp.where(mask[:, here, None], hidden, 0.0).astype(jnp.float32))
         return jnp.concatenate(found, axis=1)
 
