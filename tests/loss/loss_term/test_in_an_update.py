@@ -72,10 +72,16 @@ def _turns(rows, tokens):
     }
 
 
-def moved(*overrides, size=12):
+def moved(*overrides):
+    (found,) = moves(*overrides, sizes=(12,))
+    return found
+
+
+def moves(*overrides, sizes):
+    """Return the change and the metrics for each micro-batch size, from one collection."""
     algorithm, graphdef, weights = make(*ALONE, *overrides)
     given, _ = collect(algorithm, graphdef, weights, batch())
-    return change(in_micro_batches(algorithm, size), graphdef, weights, given)
+    return [change(in_micro_batches(algorithm, size), graphdef, weights, given) for size in sizes]
 
 
 def length(delta) -> float:
@@ -86,12 +92,11 @@ def length(delta) -> float:
     "name", [pytest.param(t, marks=[pytest.mark.slow] * (i % 3 != 0)) for i, t in enumerate(TERMS)]
 )
 def test_the_gradient_and_the_metrics_do_not_depend_on_the_micro_batch(name):
-    whole, measured = moved(*TERMS[name])
+    (whole, measured), *splits = moves(*TERMS[name], sizes=(12, *SIZES.get(name, (1, 4, 5))))
     expected = means(measured)
     assert length(whole) > 1e-3
     assert f"loss_term/{name}/mean" in expected
-    for size in SIZES.get(name, (1, 4, 5)):
-        split, found = moved(*TERMS[name], size=size)
+    for split, found in splits:
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), whole, split)
         for metric, value in means(found).items():
             if metric == "lengths/fill":  # a ragged last micro-batch has empty rows

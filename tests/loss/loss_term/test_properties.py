@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -45,16 +46,22 @@ def fields(name: str, dtype: Any = np.float32) -> dict[str, np.ndarray]:
 
 def value_and_gradient(name: str, known: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Return the loss per token, and the gradient of its sum with respect to the term's differentiable field."""
+    (_, per_token), gradient = compiled(name)(known[LIVE.get(name, "logps")], known)
+    return np.asarray(per_token), np.asarray(gradient)
+
+
+@functools.cache
+def compiled(name: str) -> Any:
+    """Return what `value_and_gradient` computes with a term, so that its programs are compiled once for all tests."""
     component, live = dovetail.get("loss_term", name), LIVE.get(name, "logps")
 
-    def total(moved: Any) -> Any:
-        given = {key: jnp.asarray(value) for key, value in known.items()} | {live: moved}
+    def total(moved: Any, known: dict[str, Any]) -> Any:
+        given = known | {live: moved}
         found = component(*(given[read] for read in component.reads))
         per_token = found[0] if isinstance(found, tuple) else found
         return jnp.sum(per_token), per_token
 
-    (_, per_token), gradient = jax.value_and_grad(total, has_aux=True)(jnp.asarray(known[live]))
-    return np.asarray(per_token), np.asarray(gradient)
+    return jax.jit(jax.value_and_grad(total, has_aux=True))
 
 
 def rows(known: dict[str, np.ndarray], chosen: Any) -> dict[str, np.ndarray]:
