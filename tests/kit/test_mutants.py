@@ -1,5 +1,6 @@
 """Changes of a component that its examples do not notice are told, and nothing else of it is changed."""
 
+import ast
 import re
 import sys
 
@@ -9,7 +10,7 @@ from dovetail.cli import main
 from dovetail.errors import ConfigError
 from dovetail.registry import _discovered, current
 from dovetail.registry.one_file import FILES
-from dovetail_kit.mutants import examine
+from dovetail_kit.mutants import _mutants, examine
 
 SOURCE = '''
 """A loss and a reward."""
@@ -94,12 +95,12 @@ def test_what_the_examples_do_not_notice_is_told_with_its_line(file, capsys):
     sums = "-advantages * bounded(x, bound) + (x < 0) / 2"
     assert out.splitlines() == [
         "policy_loss.mine: its examples notice 4 of 10 changes, but not",
-        f"  acme_mutants.py:{line}: logps + 1e-08  as  logps - 1e-08",
-        f"  acme_mutants.py:{line}: 0.0  as  1.0",
-        f"  acme_mutants.py:{line + 1}: {sums}  as  {sums.replace('+', '-')}",
-        f"  acme_mutants.py:{line + 1}: (x < 0) / 2  as  (x < 0) * 2",
-        f"  acme_mutants.py:{line + 1}: 0  as  1",
-        f"  acme_mutants.py:{line + 1}: 2  as  3",
+        f"  acme_mutants.py:{line}:25: logps + 1e-08  as  logps - 1e-08",
+        f"  acme_mutants.py:{line}:39: 0.0  as  1.0  in  jnp.where(mask, logps + 1e-08, 0.0)",
+        f"  acme_mutants.py:{line + 1}:12: {sums}  as  {sums.replace('+', '-')}",
+        f"  acme_mutants.py:{line + 1}:46: (x < 0) / 2  as  (x < 0) * 2",
+        f"  acme_mutants.py:{line + 1}:51: 0  as  1  in  x < 0",
+        f"  acme_mutants.py:{line + 1}:56: 2  as  3  in  (x < 0) / 2",
     ]
 
 
@@ -111,7 +112,7 @@ def test_classes_are_changed_too(file, capsys):
     out = told(file, capsys, "--only", "kl_controller.stepped")
     assert [text.split(": ", 1)[1] for text in out.splitlines()] == [
         "its examples notice 4 of 5 changes, but not",
-        "0  as  1",
+        "0  as  1  in  value < 0",
     ]
 
 
@@ -158,6 +159,94 @@ def test_a_component_made_by_a_function_is_refused(file, monkeypatch):
     monkeypatch.setattr(type(told_of), "load", lambda self: made())
     with pytest.raises(ConfigError, match="it is not defined at the top level of a file"):
         examine(told_of)
+
+
+LOOPS = '''
+"""A reward that counts."""
+
+import re
+
+import dovetail
+from dovetail_kit.tables import folded as lines_of
+
+MOST = 8
+KEPT: float = 0.5
+
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    register("reward", "halved", "acme_mutants:halved")
+    register("reward", "plain", "acme_mutants:plain")
+
+
+def halvings(n):
+    """How often a number can be halved.
+
+    >>> halvings(8), halvings(1)
+    (3, 0)
+    """
+    count = 0
+    while n > 1:
+        n, count = n // 2, count + 1
+    return count
+
+
+def halved(completions):
+    """How often the length can be halved.
+
+    >>> halved(["a"])
+    [0.0]
+    """
+    return [float(halvings(min(len(each), MOST))) for each in completions]
+
+
+def plain(completions):
+    """The lines.
+
+    >>> plain([" ab "])
+    ['ab']
+    """
+    return [re.sub(r" +", "", each) for each in completions] if completions else lines_of([], None)
+'''
+
+
+def test_a_changed_loop_ends_and_the_examples_of_a_helper_count(file, capsys):
+    file.write_text(LOOPS)
+    assert told(file, capsys, "--only", "reward.halved").splitlines() == [
+        "reward.halved: its examples notice 8 of 8 changes",
+        "  not changed: MOST (not in a function)",
+    ]
+
+
+def test_of_one_without_anything_to_change_that_is_said_and_not_that_all_is_well(file, capsys):
+    file.write_text(LOOPS)
+    assert told(file, capsys, "--only", "reward.plain").splitlines() == [
+        "reward.plain: there is nothing in it that this command can change, so its examples are not measured",
+        "  not changed: lines_of (imported); re.sub (text)",
+    ]
+
+
+def test_a_helper_whose_examples_fail_is_named(file, capsys):
+    file.write_text(LOOPS.replace("(3, 0)", "(3, 1)"))
+    assert main(["plugin", "mutants", "--plugin", str(file), "--only", "reward.halved"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith("reward.halved: the examples of 'halvings' fail as it is; `python -m doctest ")
+
+
+@pytest.mark.parametrize(
+    ("lines", "around"),
+    [
+        ("    return (x < 0) | (x > 0)", ["x < 0", "x > 0"]),
+        ("    return x[:, 0] + x[0:-1]", ["x[:, 0]", "x[0:-1]", "x[0:-1]"]),
+        ("    π = f(x, far=2); return π - 1", ["f(x, far=2)", "π - 1"]),
+        ("    return folder / 'a' / f'{x}'", []),
+    ],
+)
+def test_equal_numbers_of_a_line_are_told_apart(lines, around):
+    source = f"def f(x):\n{lines}\n"
+    numbers = [each for each in _mutants(ast.parse(source), source.splitlines()) if each.before.isdigit()]
+    assert [each.within for each in numbers] == around
+    assert [lines[each.column - 1] for each in numbers] == [each.before for each in numbers]
 
 
 def made():

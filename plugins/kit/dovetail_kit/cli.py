@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from dovetail_kit.completions import kinds
 
 if TYPE_CHECKING:
     from dovetail_kit.installed import Installed
+    from dovetail_kit.mutants import Verdict
 
 
 def add(commands: Commands) -> None:
@@ -203,10 +205,17 @@ def mutate(options: argparse.Namespace) -> int:
         if verdict is None:
             print(f"{name}: has no examples")
             continue
-        missed = len(verdict.unnoticed)
-        print(
-            f"{name}: its examples notice {verdict.made - missed} of {verdict.made} changes{', but not' * (missed > 0)}"
-        )
-        for mutant in verdict.unnoticed:
-            print(f"  {verdict.file.name}:{mutant}")
+        for line in _told(name, verdict):
+            print(line)
     return status
+
+
+def _told(name: str, verdict: Verdict) -> Iterator[str]:
+    """Yield the lines about a component that was changed."""
+    missed = len(verdict.unnoticed)
+    noticed = f"its examples notice {verdict.made - missed} of {verdict.made} changes{', but not' * (missed > 0)}"
+    nothing = "there is nothing in it that this command can change, so its examples are not measured"
+    yield f"{name}: {noticed if verdict.made else nothing}"
+    yield from (f"  {verdict.file.name}:{mutant}" for mutant in verdict.unnoticed)
+    if verdict.unchanged:
+        yield f"  not changed: {'; '.join(verdict.unchanged)}"

@@ -47,32 +47,62 @@ _PAIRS: Final = (("maximum", "minimum"), ("max", "min"), ("sum", "mean"), ("any"
 FUNCTIONS: Final = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])} | {"std": "var", "var": "std"}
 NEGLIGIBLE: Final = 1e-5
 """Up to this size a number only keeps a division from being by zero, and no example will show it."""
-SHAPING: Final = ("axis", "keepdims", "strict", "dtype")
+SHAPING: Final = ("axis", "keepdims", "strict", "dtype", "parents", "exist_ok")
 """Keyword arguments whose change is an error, or makes no difference."""
+LONGEST: Final = 80
+"""Characters of an expression that is printed around a change."""
+PATIENCE: Final = 10
+"""How many times as many turns the `while` loops of a changed component may take, and a thousand more."""
 Definition = ast.FunctionDef | ast.ClassDef
+_TURN: Final = "_dovetail_turn"
+
+
+class Endless(BaseException):
+    """A loop takes far more turns than before the change; no `except Exception` of a component is to catch it."""
 
 
 @attrs.frozen(kw_only=True)
 class Mutant:
-    """A change of a line, and the functions to make it in the syntax tree and to undo it."""
+    """A change at a line and column, counted from 1, and the functions to make it in the syntax tree and to undo it.
+
+    `within` is the expression around a change of a number, if that is short.
+    """
 
     line: int
+    column: int
     before: str
     after: str
+    within: str = ""
     make: Callable[[], None] = attrs.field(repr=False, eq=False)
     undo: Callable[[], None] = attrs.field(repr=False, eq=False)
 
     def __str__(self) -> str:
-        return f"{self.line}: {self.before}  as  {self.after}"
+        around = f"  in  {self.within}" if self.within else ""
+        return f"{self.line}:{self.column}: {self.before}  as  {self.after}{around}"
 
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """How many changes were made in a file, and those that no example noticed."""
+    """How many changes were made in a file, those that no example noticed, and what is used but was not changed."""
 
     file: Path
     made: int
     unnoticed: tuple[Mutant, ...]
+    unchanged: tuple[str, ...] = ()
+
+
+@attrs.define
+class Turns:
+    """Counts the turns of the loops."""
+
+    most: float = float("inf")
+    taken: int = 0
+
+    def __call__(self) -> None:
+        """Count one, and stop what takes too many."""
+        self.taken += 1
+        if self.taken > self.most:
+            raise Endless
 
 
 def chosen(registry: Registry, distribution: str | None = None, only: str | None = None) -> list[Component]:
@@ -99,9 +129,9 @@ def chosen(registry: Registry, distribution: str | None = None, only: str | None
 
 
 def examine(component: Component) -> Verdict | None:
-    """Change a component, and the functions of its file that it uses, in one place at a time, and run its examples.
+    """Change a component, and what it uses of its file, in one place at a time, and run the examples of all of these.
 
-    Code that is imported from elsewhere stays as it is, and so do messages, defaults and loops until a condition holds.
+    Code that is imported from elsewhere stays as it is, and so do texts, messages, defaults and the module's constants.
     Returns None for a component without examples.
 
     Raises:
@@ -109,35 +139,98 @@ def examine(component: Component) -> Verdict | None:
     """
     target = inspect.unwrap(component.load())
     module = sys.modules.get(target.__module__)
-    if module is None or ">>>" not in (inspect.getdoc(target) or ""):
-        return None
-    file = Path(inspect.getsourcefile(module) or "")
-    tree = ast.parse(file.read_text(encoding="utf-8")) if file.is_file() else ast.Module(body=[], type_ignores=[])
+    file = Path((module and inspect.getsourcefile(module)) or "")
+    source = file.read_text(encoding="utf-8") if file.is_file() else ""
+    tree = ast.parse(source)
     used = _used(tree, target.__name__)
+    shown = list(_with_examples(target, module, used))
+    if module is None or not shown:
+        return None
     if not used:
         raise ConfigError("it is not defined at the top level of a file, so that it is not known what to change")
-    if run_examples(target)[0]:
-        raise ConfigError("its examples fail as it is; `pytest` says how")
-    mutants = [mutant for node in used for mutant in _mutants(node)]
-    unnoticed = [mutant for mutant in mutants if not _is_noticed(mutant, target, module, tree, used)]
-    return Verdict(file=file, made=len(mutants), unnoticed=tuple(unnoticed))
+    for each in shown:
+        if run_examples(each)[0]:
+            whose = "its examples fail" if each is target else f"the examples of '{each.__name__}' fail"
+            raise ConfigError(
+                f"{whose} as it is; `{'pytest' if each is target else f'python -m doctest {file}'}` says how"
+            )
+    unchanged = tuple(_unchanged(tree, used))
+    for node in used:
+        _count_turns(node)
+    flags = annotations.compiler_flag if _postpones(tree) else 0
+    trial = functools.partial(_is_noticed, shown=shown, module=module, used=used, flags=flags)
+    before = Turns()
+    trial(None, turns=before)
+    mutants = [mutant for node in used for mutant in _mutants(node, source.splitlines())]
+    most = PATIENCE * before.taken + 1000
+    unnoticed = [mutant for mutant in mutants if not trial(mutant, turns=Turns(most))]
+    return Verdict(file=file, made=len(mutants), unnoticed=tuple(unnoticed), unchanged=unchanged)
 
 
-def _is_noticed(mutant: Mutant, target: Any, module: ModuleType, tree: ast.Module, used: list[Definition]) -> bool:
+def _with_examples(target: Any, module: ModuleType | None, used: list[Definition]) -> Iterator[Any]:
+    """Yield the component, and the functions, classes and methods of its file that it uses, if they have examples."""
+    there = [inspect.unwrap(value) for node in used if callable(value := getattr(module, node.name, None))]
+    found = [target, *(each for each in there if each is not target)]
+    methods = [value for each in found if inspect.isclass(each) for value in vars(each).values()]
+    for each in [*found, *filter(inspect.isfunction, methods)]:
+        if ">>>" in (inspect.getdoc(each) or "") and each.__module__ == target.__module__:
+            yield each
+
+
+def _is_noticed(
+    mutant: Mutant | None, *, turns: Turns, shown: list[Any], module: ModuleType, used: list[Definition], flags: int
+) -> bool:
     """Define the changed functions in a copy of their module, and run the examples with them."""
-    names, flags = vars(module).copy(), annotations.compiler_flag if _postpones(tree) else 0
-    mutant.make()
+    names = vars(module) | {_TURN: turns}
+    if mutant:
+        mutant.make()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             body = ast.Module(body=[*used], type_ignores=[])
             exec(compile(body, "<mutant>", "exec", flags=flags, dont_inherit=True), names)
-            failed, _ = run_examples(target, {node.name: names[node.name] for node in used})
-    except Exception:
+            changed = {node.name: names[node.name] for node in used}
+            return any(run_examples(each, changed)[0] for each in shown)
+    except (Exception, Endless):
         return True
     finally:
-        mutant.undo()
-    return failed > 0
+        if mutant:
+            mutant.undo()
+
+
+def _count_turns(definition: Definition) -> None:
+    """Have each turn of the loops of a definition counted, because a changed one may never end."""
+    for node in ast.walk(definition):
+        if isinstance(node, ast.While):
+            call = ast.Expr(value=ast.Call(func=ast.Name(id=_TURN, ctx=ast.Load()), args=[], keywords=[]))
+            node.body.insert(0, ast.fix_missing_locations(ast.copy_location(call, node.body[0])))
+
+
+def _unchanged(tree: ast.Module, used: list[Definition]) -> Iterator[str]:
+    """Yield what the code of definitions uses, and is not changed, with the reason."""
+    imported = {
+        name.asname or name.name for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names
+    }
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
+    constants = {
+        name.id for node in assigned for name in ast.walk(node) if isinstance(getattr(name, "ctx", None), ast.Store)
+    }
+    code = [node for each in used for node in _code(each)]
+    calls = [node.func for node in code if isinstance(node, ast.Call)]
+    called = {call.id for call in calls if isinstance(call, ast.Name) and call.id in imported}
+    read = {node.id for node in code if isinstance(node, ast.Name) and node.id in constants}
+    patterns = {ast.unparse(call) for call in calls if ast.unparse(call).startswith("re.")}
+    for names, reason in ((called, "imported"), (read, "not in a function"), (patterns, "text")):
+        if names:
+            yield f"{', '.join(sorted(names))} ({reason})"
+
+
+def _code(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the parts of a piece of code in which changes are looked for."""
+    if not _is_passed_over(node):
+        yield node
+        for child in _children(node):
+            yield from _code(child)
 
 
 def _postpones(tree: ast.Module) -> bool:
@@ -159,26 +252,41 @@ def _used(tree: ast.Module, name: str) -> list[Definition]:
     return [node for each, node in known.items() if each in found]
 
 
-def _mutants(node: ast.AST) -> Iterator[Mutant]:
-    """Yield the changes of a piece of code."""
-    if isinstance(node, ast.Raise | ast.Assert | ast.While | ast.JoinedStr) or _is_guard(node):
+def _mutants(node: ast.AST, lines: list[str], around: ast.AST | None = None) -> Iterator[Mutant]:
+    """Yield the changes of a piece of code, which stands in another one."""
+    if _is_passed_over(node):
         return
+    change = functools.partial(_with, lines=lines, around=around)
     if isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp | ast.UnaryOp) and type(node.op) in OPERATORS:
-        yield _with(node, node, "op", OPERATORS[type(node.op)]())
+        if not _joins_text(node):
+            yield change(node, node, "op", OPERATORS[type(node.op)]())
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.Invert):
-        yield _with(node, node, "operand", ast.UnaryOp(op=node.op, operand=node.operand))
+        yield change(node, node, "operand", ast.UnaryOp(op=node.op, operand=node.operand))
     elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in OPERATORS:
-        yield _with(node, node, "ops", [OPERATORS[type(node.ops[0])]()])
+        yield change(node, node, "ops", [OPERATORS[type(node.ops[0])]()])
     elif isinstance(node, ast.Constant) and (other := _other(node.value)) is not None:
-        yield _with(node, node, "value", other)
+        yield change(node, node, "value", other)
     elif isinstance(node, ast.Call):
         function = node.func
         if isinstance(function, ast.Attribute) and function.attr in FUNCTIONS:
-            yield _with(node, function, "attr", FUNCTIONS[function.attr])
+            yield change(node, function, "attr", FUNCTIONS[function.attr])
         elif isinstance(function, ast.Name) and function.id in FUNCTIONS:
-            yield _with(node, function, "id", FUNCTIONS[function.id])
+            yield change(node, function, "id", FUNCTIONS[function.id])
+    # around a sign, a keyword or an index stands what says where it is
+    outer = around if isinstance(node, ast.UnaryOp | ast.keyword | ast.Slice | ast.Tuple) and around else node
     for child in _children(node):
-        yield from _mutants(child)
+        yield from _mutants(child, lines, outer)
+
+
+def _joins_text(node: ast.AST) -> bool:
+    """Return whether an operator has a text beside it, as in `folder / 'name'`."""
+    texts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.JoinedStr | ast.Constant)]
+    return any(isinstance(part, ast.JoinedStr) or isinstance(part.value, str) for part in texts)
+
+
+def _is_passed_over(node: ast.AST) -> bool:
+    """Return whether a piece of code is for messages, or only refuses an input."""
+    return isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr) or _is_guard(node)
 
 
 def _is_guard(node: ast.AST) -> bool:
@@ -208,7 +316,9 @@ def _other(value: Any) -> Any:
     return value + 1 if isinstance(value, int) or not value else 2 * value
 
 
-def _with(node: ast.expr | ast.stmt, owner: ast.AST, field: str, new: Any) -> Mutant:
+def _with(
+    node: ast.expr | ast.stmt, owner: ast.AST, field: str, new: Any, *, lines: list[str], around: ast.AST | None
+) -> Mutant:
     """Return the change that gives a field of a node, or of one in it, another value."""
     old, before = getattr(owner, field), ast.unparse(node)
     setattr(owner, field, new)
@@ -218,4 +328,15 @@ def _with(node: ast.expr | ast.stmt, owner: ast.AST, field: str, new: Any) -> Mu
     if isinstance(new, ast.expr):
         ast.fix_missing_locations(ast.copy_location(new, node))
     make, undo = (functools.partial(setattr, owner, field, value) for value in (new, old))
-    return Mutant(line=node.lineno, before=before, after=after, make=make, undo=undo)
+    column = len(lines[node.lineno - 1].encode()[: node.col_offset].decode()) + 1
+    is_number = isinstance(node, ast.Constant) and isinstance(around, ast.expr)
+    within = ast.unparse(around) if is_number and around else ""
+    return Mutant(
+        line=node.lineno,
+        column=column,
+        before=before,
+        after=after,
+        within=within if len(within) <= LONGEST else "",
+        make=make,
+        undo=undo,
+    )
