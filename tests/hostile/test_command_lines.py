@@ -38,6 +38,9 @@ CASES = {
     "an option without its value": Case("explain --set", "expected one argument", USAGE),
     "an argument too many": Case("explain quickstart grpo", "unrecognized arguments: grpo", USAGE),
     "an option of another command": Case("explain --folder x", "unrecognized arguments", USAGE),
+    "an option misspelt": Case(
+        "plugin doctor --plugni x", "dovetail plugin doctor: error: .*: --plugni. Did you mean '--plugin'", USAGE
+    ),
     "a word for a number": Case("eval quickstart -n many", "invalid .*'many'", USAGE),
     "a choice that is none": Case("report x --goal best", "invalid choice: 'best'", USAGE),
     "a shell that is none": Case("completion tcsh", "invalid choice: 'tcsh'", USAGE),

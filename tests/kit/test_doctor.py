@@ -7,7 +7,8 @@ from tests.distribution import write_distribution
 
 from dovetail.cli import main
 from dovetail.errors import UnknownNameError
-from dovetail.registry import discover
+from dovetail.registry import _discovered, discover
+from dovetail.registry.one_file import FILES
 from dovetail_kit.conformance import stamp
 from dovetail_kit.doctor import examine
 
@@ -121,6 +122,36 @@ def test_the_command_exits_with_1_on_errors(sick, capsys):
         "acme-sick: 1 error, 2 warnings, 1 note\n  error: policy_loss.soft: it reads"
     )
     assert main(["plugin", "doctor"]) == 1
+
+
+ALONE = INIT.format(what='"policy_loss", "soft", "acme_alone:soft"') + GOOD.replace("logps, mask,", "logps, maks,")
+
+
+@pytest.mark.parametrize("how", [("acme_alone.py",), ("--plugin", "acme_alone.py")])
+@pytest.mark.parametrize(
+    ("source", "finding"),
+    [
+        (ALONE, "error: policy_loss.soft: it reads the field 'maks', which nobody provides. Did you mean 'mask'?"),
+        (
+            ALONE.replace("_components", "_component"),
+            "error: broken: plugin acme_alone implements the unknown hook 'do",
+        ),
+        ("import absent" + ALONE, "ModuleNotFoundError: No module named 'absent'"),
+        ("import locale; locale.setlocale(locale.LC_ALL, 'C.UTF-8')" + ALONE, "warning: intrusive: "),
+    ],
+)
+def test_a_single_file_is_examined(tmp_path, monkeypatch, capsys, how, source, finding):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(FILES, "")
+    (tmp_path / "acme_alone.py").write_text(source)
+    try:
+        assert main(["plugin", "doctor", *how]) == 1
+    finally:
+        _discovered.cache_clear()
+        sys.modules.pop("acme_alone", None)
+    out = capsys.readouterr().out
+    assert out.startswith("acme_alone: 1 error")
+    assert finding in out
 
 
 def test_plugins_lists_contracts_stamp_and_problems(sick, capsys):

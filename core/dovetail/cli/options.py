@@ -22,6 +22,14 @@ CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")
 class Parser(argparse.ArgumentParser):
     """A parser that gives the nearest choice, such as the command that a misspelt one was meant to be."""
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Refuse what a command does not know with the usage of this command, not with that of `dovetail`."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown and self._subparsers is None:
+            known = [word for word in self._option_string_actions if word.startswith("--")]
+            self.error(f"unrecognized arguments: {' '.join(unknown)}.{nearest(unknown[0], known)}".removesuffix("."))
+        return options, unknown
+
     def error(self, message: str) -> NoReturn:
         """Print the usage and the message, and exit with status 2."""
         choice = CHOICE.search(message)

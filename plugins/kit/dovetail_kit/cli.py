@@ -65,8 +65,9 @@ def _add_add(actions: Commands) -> None:
 def _add_doctor(actions: Commands) -> None:
     summary = "examine a plugin: entry points, imports, hooks, signatures, docstrings, fields, names, files"
     doctor = actions.add_parser("doctor", help=summary)
-    chosen = doctor.add_argument("distribution", nargs="?", help="one distribution (default: all except dovetail)")
-    completed(chosen, distributions)
+    which = "one distribution, or the FILE.py of a single-file plugin (default: all except dovetail)"
+    completed(doctor.add_argument("distribution", nargs="?", help=which), distributions)
+    add_plugins(doctor)
     doctor.set_defaults(run=examine)
 
 
@@ -165,11 +166,14 @@ def add_component(options: argparse.Namespace) -> int:
 def examine(options: argparse.Namespace) -> int:
     """Print the findings about a plugin for its author; status 1 if something does not work."""
     from dovetail.registry import discover
+    from dovetail.registry.one_file import add_to_environment
     from dovetail_kit.doctor import LEVELS, examine
     from dovetail_kit.installed import third_parties
 
+    given = [options.distribution] if options.distribution else [*options.plugins]
+    chosen = [add_to_environment(name).stem if name.endswith(".py") else name for name in given]
     registry, _ = discover()
-    chosen = [options.distribution] if options.distribution else third_parties()
+    chosen = chosen or third_parties()
     if not chosen:
         print("no plugins are installed except dovetail's own; `dovetail plugin new` writes one")
     errors = 0

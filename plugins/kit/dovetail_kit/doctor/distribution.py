@@ -36,7 +36,8 @@ def examine(name: str, registry: Registry) -> list[Finding]:
         UnknownNameError: if it is not installed.
     """
     if name in {file.stem for file in files()}:
-        return _ordered(_registered(name, registry))
+        said = [problem for problem in registry.problems if problem.distribution == name and not problem.fatal]
+        return _ordered([*_registered(name, registry), *(Finding("warning", each.word, each.reason) for each in said)])
     distribution = _installed(name)
     findings = list(_metadata(distribution))
     owner = owner_of(distribution.name)
