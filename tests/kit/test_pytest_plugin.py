@@ -217,6 +217,20 @@ def test_a_single_file_is_checked(acme, how):
     assert "3 passed" in run.stdout, run.stdout + run.stderr
 
 
+@pytest.mark.parametrize("asked", ["alone.py", "alone"])
+def test_of_a_single_file_nothing_is_collected_but_its_own_tests(acme, asked):
+    (acme.work / "alone.py").write_text(ALONE + "\n\ndef test_mine():\n    assert square(['ab']) == [4.0]\n")
+    (acme.work / "test_others.py").write_text("raise RuntimeError\n")
+    (acme.work / "pytest.ini").write_text("[pytest]\ntestpaths = .\n")
+    chosen = (f"--dovetail-dist={asked}", "--collect-only", "-q", "-n", "0")
+    listed = acme(*chosen, DOVETAIL_PLUGINS="alone.py").stdout
+    assert "alone.py::test_mine" in listed
+    assert "reward/square::one_for_each" in listed
+    assert "test_others" not in listed
+    run = acme(*chosen, ".", DOVETAIL_PLUGINS="alone.py")
+    assert "test_others.py" in run.stdout, "tests that are named are collected"
+
+
 def test_what_cannot_be_called_is_reported_once(acme):
     parts = FINE.replace(
         "def square(",

@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="NAME",
-        help="check every component of this installed distribution (repeatable)",
+        help="check every component of this installed distribution, or of a single FILE.py alone (repeatable)",
     )
     parser.addini(
         "dovetail_dist",
@@ -46,11 +46,15 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the checks if a distribution is named."""
-    named = list(config.getoption("--dovetail-dist") or ())
-    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+    """Register the checks if a distribution is named; of single files, collect these alone, unless tests are named."""
+    asked = list(config.getoption("--dovetail-dist") or ())
+    named, chosen = [*asked], config.args_source is pytest.Config.ArgsSource.ARGS
+    if not chosen:
         named += config.getini("dovetail_dist")
     if named:
-        from dovetail_kit.conformance.session import Conformance
+        from dovetail_kit.conformance.session import Conformance, files_of
 
-        config.pluginmanager.register(Conformance(config, tuple(dict.fromkeys(named))), "dovetail-conformance")
+        conformance = Conformance(config, tuple(dict.fromkeys(named)))
+        config.pluginmanager.register(conformance, "dovetail-conformance")
+        if not chosen and len(files := files_of(named)) == len(conformance.distributions):
+            config.args[:] = map(str, files)

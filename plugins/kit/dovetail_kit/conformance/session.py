@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import collections
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import metadata
+from pathlib import Path
 from typing import Any, cast
 
 import attrs
@@ -201,6 +202,12 @@ class Conformance:
                 f"{record.distribution} {record.version} conforms to dovetail {record.dovetail}: {record.checks}"
                 f" checks passed, {record.skipped} skipped, {record.known} known failure{'s' * (record.known != 1)}"
             )
+
+
+def files_of(names: Iterable[str]) -> list[Path]:
+    """Return the files of those names that are single-file plugins, without repetitions."""
+    stems = {Path(name).stem if name.endswith(".py") else name for name in names}
+    return [file for file in files() if file.stem in stems]
 
 
 def _known(name: str) -> str:
