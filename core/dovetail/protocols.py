@@ -5,11 +5,62 @@ kinds, in `dovetail.kinds`. Axes of arrays are named as in `docs/glossary.md`: `
 over prompts, `token` over positions.
 """
 
-from dovetail.config.settings import Sampling as Sampling  # noqa: PLC0414 (a re-export, as type checkers want it)
-from dovetail.kinds.algorithm import *  # noqa: F403 (`__all__` of each module lists its protocols)
+# ruff: noqa: F405 (a test compares `__all__` with those of the modules)
+from dovetail.config.settings import Sampling
+from dovetail.kinds.algorithm import *  # noqa: F403
 from dovetail.kinds.data import *  # noqa: F403
 from dovetail.kinds.episodes import *  # noqa: F403
 from dovetail.kinds.model import *  # noqa: F403
 from dovetail.kinds.observers import *  # noqa: F403
 from dovetail.kinds.rollout import *  # noqa: F403
 from dovetail.kinds.sizing import *  # noqa: F403
+
+__all__ = [
+    "ASSISTANT",
+    "Adapter",
+    "AgentLoop",
+    "Axes",
+    "Call",
+    "Completions",
+    "Curriculum",
+    "DoesNotFit",
+    "EntropyController",
+    "Episodes",
+    "Example",
+    "Finish",
+    "Follower",
+    "Interaction",
+    "KLController",
+    "LanguageModel",
+    "Message",
+    "ModelMaker",
+    "OpenLoop",
+    "Optimizer",
+    "Parsed",
+    "Place",
+    "Replay",
+    "Result",
+    "RewardManager",
+    "Rollout",
+    "RolloutEngine",
+    "Running",
+    "Sampling",
+    "Schedule",
+    "Settled",
+    "Sink",
+    "SinkMaker",
+    "Sizing",
+    "Split",
+    "StatefulAdvantage",
+    "Step",
+    "Task",
+    "Tokenizer",
+    "TokenizerMaker",
+    "Tool",
+    "ToolFormat",
+    "ToolFunction",
+    "Turn",
+    "Turns",
+    "ValueHead",
+    "Weights",
+]

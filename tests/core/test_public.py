@@ -6,6 +6,8 @@ import sys
 import pytest
 
 import dovetail
+from dovetail import protocols
+from dovetail.kinds import algorithm, data, episodes, model, observers, rollout, sizing
 
 PUBLIC = [
     "Chooses",
@@ -29,6 +31,11 @@ HEAVY = {"jax", "flax", "optax", "orbax", "grain", "numpy", "matplotlib", "clu"}
 
 def test_the_public_names_are_these():
     assert sorted(dovetail.__all__) == PUBLIC
+
+
+def test_the_protocols_are_those_of_all_kinds():
+    modules = (algorithm, data, episodes, model, observers, rollout, sizing)
+    assert protocols.__all__ == sorted(["Sampling", *(name for module in modules for name in module.__all__)])
 
 
 def test_the_kinds_are_these():

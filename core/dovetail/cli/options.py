@@ -22,7 +22,9 @@ CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)$")
 class Parser(argparse.ArgumentParser):
     """A parser that gives the nearest choice, such as the command that a misspelt one was meant to be."""
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+    def parse_known_args(  # pyright: ignore[reportIncompatibleMethodOverride] - argparse has overloads
+        self, args: Any = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
         """Refuse what a command does not know with the usage of this command, not with that of `dovetail`."""
         options, unknown = super().parse_known_args(args, namespace)
         if unknown and self._subparsers is None:

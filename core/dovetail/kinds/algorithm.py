@@ -10,8 +10,9 @@ from dovetail.kinds.kind import Kind
 
 if TYPE_CHECKING:
     import jax
+    from jaxtyping import Array, Float, Int
 
-__all__ = ["KLController", "StatefulAdvantage"]
+__all__ = ["EntropyController", "KLController", "Schedule", "StatefulAdvantage"]
 
 FIELD: Final = Kind(
     name="field",
@@ -146,7 +147,7 @@ ENTROPY_CONTROLLER: Final = Kind(
     stage="after_step",
     setting="train.entropy_controller",
     default="fixed",
-    protocol="dovetail.kinds.algorithm:KLController",
+    protocol="dovetail.kinds.algorithm:EntropyController",
     scaffold="class",
 )
 
@@ -155,6 +156,7 @@ SCHEDULE: Final = Kind(
     summary="step, total_steps -> coefficient",
     offers=("step", "total_steps"),
     setting="train.schedule",
+    protocol="dovetail.kinds.algorithm:Schedule",
 )
 
 KINDS: Final = (
@@ -199,9 +201,9 @@ class StatefulAdvantage(Protocol):
 
 
 class KLController(Protocol):
-    """Kinds `kl_controller` and `entropy_controller`: a coefficient with state, which checkpoints include.
+    """Kind `kl_controller`: a coefficient with state, which checkpoints include.
 
-    The methods are traced, so they must be pure.
+    The methods are traced, so they must be pure. `update` is called by position.
     """
 
     def init(self, coef: float) -> dict[str, jax.Array]:
@@ -217,7 +219,48 @@ class KLController(Protocol):
 
         Args:
             state: the current one.
-            kl: the mean per policy token, in nats, of the KL estimate or, for an entropy controller, of the entropy.
-            samples: the number of completions it was observed on.
+            kl: the mean of the KL estimate per policy token, in nats.
+            samples: the number of completions it was observed on; 0 if there was none.
+        """
+        ...
+
+
+class EntropyController(Protocol):
+    """Kind `entropy_controller`: a coefficient with state, which checkpoints include.
+
+    The methods are traced, so they must be pure. `update` is called by position.
+    """
+
+    def init(self, coef: float) -> dict[str, jax.Array]:
+        """Return the initial state, given the coefficient that the config sets."""
+        ...
+
+    def coef(self, state: dict[str, jax.Array]) -> jax.Array:
+        """Return the current coefficient, a scalar."""
+        ...
+
+    def update(self, state: dict[str, jax.Array], entropy: jax.Array, samples: jax.Array) -> dict[str, jax.Array]:
+        """Return the next state.
+
+        Args:
+            state: the current one.
+            entropy: its mean per policy token, in nats.
+            samples: the number of completions it was observed on; 0 if there was none.
+        """
+        ...
+
+
+class Schedule(Protocol):
+    """Kinds `schedule` and `lr_schedule`: a number for each step.
+
+    It is traced, so it must not branch on an argument with `if`. It may leave out an argument that it does not read.
+    """
+
+    def __call__(self, step: Int[Array, ""], total_steps: Int[Array, ""]) -> Float[Array, ""]:
+        """Return the coefficient of a step, or the factor of the learning rate.
+
+        Args:
+            step: the number of steps done, from 0. A run that goes on is past the last one.
+            total_steps: the number of steps of the whole run.
         """
         ...

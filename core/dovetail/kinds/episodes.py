@@ -27,6 +27,7 @@ __all__ = [
     "Step",
     "Tool",
     "ToolFormat",
+    "ToolFunction",
     "Turn",
 ]
 
@@ -56,6 +57,7 @@ TOOL: Final = Kind(
     setting="train.tools",
     many=True,
     default=(),
+    protocol="dovetail.kinds.episodes:ToolFunction",
 )
 
 TOOL_FORMAT: Final = Kind(
@@ -135,6 +137,25 @@ class Tool:
     function: Callable[..., Any]
     target: Callable[..., Any]
     schema: Mapping[str, Any] | None = None
+
+
+class ToolFunction(Protocol):
+    """Kind `tool`: a function whose positional parameters the model supplies, by name or in order.
+
+    The model reads its docstring and the annotations of these parameters. A parameter `state` is hidden from the model.
+    """
+
+    def __call__(self, *arguments: Any, state: Any = None) -> str | float | list[Any] | Mapping[str, Any] | Result:
+        """Return a text, what is written as text, or a `Result`.
+
+        The model reads the message of an exception, with two exceptions: a `dovetail.errors` error ends the run, and a
+        `ConnectionError` excludes the episode.
+
+        Args:
+            arguments: what the model wrote, as the annotations ask for.
+            state: that of the `Result` of its last call in this episode; None at the first.
+        """
+        ...
 
 
 class ToolFormat(Protocol):

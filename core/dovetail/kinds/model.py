@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
     import jax
     import numpy as np
+    import optax
     from flax import nnx
     from jaxtyping import Array, Bool, Float, Int
 
-__all__ = ["Adapter", "Axes", "Follower", "LanguageModel", "ModelMaker", "Place", "ValueHead", "Weights"]
+__all__ = ["Adapter", "Axes", "Follower", "LanguageModel", "ModelMaker", "Optimizer", "Place", "ValueHead", "Weights"]
 
 MODEL: Final = Kind(
     name="model",
@@ -51,6 +52,7 @@ OPTIMIZER: Final = Kind(
     summary="learning rate -> optax gradient transformation",
     setting="train.optimizer",
     default="adamw",
+    protocol="dovetail.kinds.model:Optimizer",
 )
 
 LR_SCHEDULE: Final = Kind(
@@ -59,6 +61,7 @@ LR_SCHEDULE: Final = Kind(
     offers=("step", "total_steps"),
     setting="train.lr_schedule",
     default="warmup_cosine",
+    protocol="dovetail.kinds.algorithm:Schedule",
 )
 
 KINDS: Final = (MODEL, ARCHITECTURE, ADAPTER, FOLLOWER, OPTIMIZER, LR_SCHEDULE)
@@ -158,7 +161,12 @@ class Place(Protocol):
 
 
 class ValueHead(NamedTuple):
-    """A linear head that maps a hidden state h to a scalar: w · h + b."""
+    """A linear head that maps a hidden state h to a scalar: w · h + b.
+
+    Attributes:
+        weight: w, [width].
+        bias: b.
+    """
 
     weight: Float[np.ndarray, "width"]
     bias: float
@@ -218,6 +226,21 @@ class Adapter(Protocol):
 
         Raises:
             ConfigError: if the model has nothing to adapt.
+        """
+        ...
+
+
+class Optimizer(Protocol):
+    """Kind `optimizer`: how gradients change the weights.
+
+    It is built inside the compiled step, so the learning rate is a traced number.
+    """
+
+    def __call__(self, learning_rate: Float[Array, ""]) -> optax.GradientTransformation:
+        """Return optax's pair of `init(params)` and `update(updates, state, params)`, whose updates are added.
+
+        Args:
+            learning_rate: that of the step, after the schedule.
         """
         ...
 

@@ -16,6 +16,7 @@ from dovetail.kinds import Kind
 from dovetail.registry.contract import methods_of
 
 HYPERPARAMETERS: Final = "its keyword-only ones are hyperparameters"
+CALLED: Final = "and keyword-only parameters are hyperparameters"
 READS: Final = {
     "fields": f"a function: its positional parameters name fields of the batch, {HYPERPARAMETERS}",
     "columns": f"a function: its positional parameters name `completions` or columns of the task, {HYPERPARAMETERS}",
@@ -31,7 +32,10 @@ def contract(kind: Kind) -> list[str]:
     if made is None:
         return lines
     for_whom = ", of a class that reads 'state'" if kind.reads == "fields" else ""
-    lines += [f"protocol {_home(made)}.{made.__name__}{for_whom}:", ""]
+    home = f"{_home(made)}.{made.__name__}"
+    is_called = kind.scaffold == "function" and kind.reads is None
+    lines += [f"a function that is called as {home} is, {CALLED}:" if is_called else f"protocol {home}{for_whom}:"]
+    lines += [""]
     return [*lines, *_indented(_of_class(made)), *_of_others(made)]
 
 
@@ -49,22 +53,24 @@ def _of_class(made: type[Any]) -> Iterator[str]:
 
 
 def _of_others(made: type[Any]) -> Iterator[str]:
-    """Yield the classes of the same module that the methods of a protocol name, such as what `open` returns."""
+    """Yield the classes of the same module that a protocol and its methods name, such as what `open` returns."""
     seen, waiting = [made], [made]
     while waiting:
         for name in _names(waiting.pop(0)):
             other: Any = vars(sys.modules[made.__module__]).get(name)
             own = inspect.isclass(other) and other.__module__ == made.__module__ and other not in seen
-            if own and (attrs.has(other) or getattr(other, "_is_protocol", False)):
+            if own and (attrs.has(other) or hasattr(other, "_fields") or getattr(other, "_is_protocol", False)):
                 seen.append(other)
                 waiting.append(other)
                 yield from ("", f"{_home(other)}.{name}:", "", *_indented(_of_class(other)))
 
 
 def _names(made: type[Any]) -> list[str]:
-    """Return the words of the annotations of a class and its methods, in order."""
-    signatures = [_signature(method) for method in methods_of(made).values()]
-    return re.findall(r"\w+", " ".join([*signatures, *map(str, vars(made).get("__annotations__", {}).values())]))
+    """Return the words of the annotations of a class and its methods, in order, and those in their docstrings' code."""
+    methods = methods_of(made).values()
+    written = [*map(_signature, methods), *map(str, vars(made).get("__annotations__", {}).values())]
+    told = " ".join(line for each in (made, *methods) for line in _text(each))
+    return re.findall(r"\w+", " ".join([*written, *re.findall(r"`(\w+)`", told)]))
 
 
 class _Written(str):

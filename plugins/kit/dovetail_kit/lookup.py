@@ -11,6 +11,7 @@ from dovetail.config.schema import schema
 from dovetail.config.types import describe as allowed
 from dovetail.errors import DovetailWarning, UnknownNameError, nearest
 from dovetail.registry import REQUIRED, Component, Registry
+from dovetail_kit.conformance.claims import CLAIMS
 from dovetail_kit.contract import contract
 from dovetail_kit.pages import meanings
 from dovetail_kit.settings import Setting, sections, settings
@@ -142,7 +143,18 @@ def _kind(registry: Registry, kind: str) -> str:
     lines = [f"{kind}\n", f"{registry.kinds[kind].summary}"]
     lines += [f"chosen by {' or '.join(slots)}"] if slots else []
     lines += ["", *asked] if (asked := contract(registry.kinds[kind])) else []
+    lines += ["", *_claims(kind)]
     return "\n".join([*lines, "", *(f"{each.name:34}  {each.summary}" for each in registry.components(kind))])
+
+
+def _claims(kind: str) -> list[str]:
+    """Return the claims that a component of a kind may make, and the names of those that any may make."""
+    own = [f"    {name:22}  {claim.meaning}" for name, claim in CLAIMS.items() if kind in claim.kinds]
+    common = ", ".join(name for name, claim in CLAIMS.items() if not claim.kinds)
+    where = "see docs/conformance.md#claims"
+    if not own:
+        return [f"what it may claim, with @dovetail.declares, as any kind may: {common} ({where})"]
+    return ["what it may claim, with @dovetail.declares:", "", *own, f"    as any kind may: {common} ({where})"]
 
 
 def _part(registry: Registry, kind: str, name: str, *parameter: str) -> str:

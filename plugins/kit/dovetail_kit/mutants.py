@@ -213,7 +213,10 @@ def _unchanged(tree: ast.Module, used: list[Definition]) -> Iterator[str]:
     }
     assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
     constants = {
-        name.id for node in assigned for name in ast.walk(node) if isinstance(getattr(name, "ctx", None), ast.Store)
+        name.id
+        for node in assigned
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
     }
     code = [node for each in used for node in _code(each)]
     calls = [node.func for node in code if isinstance(node, ast.Call)]

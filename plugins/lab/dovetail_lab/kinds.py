@@ -24,6 +24,7 @@ EARLY_STOPPING: Final = Kind(
     name="early_stopping",
     summary="learning curves of a sweep's trials -> which of them to stop",
     offers=("curve", "others", "total_steps"),
+    protocol="dovetail_lab.kinds:EarlyStopping",
 )
 
 SAMPLER: Final = Kind(
@@ -71,6 +72,23 @@ class Result:
     curve: tuple[tuple[int, float], ...] = ()
 
 
+class EarlyStopping(Protocol):
+    """Kind `early_stopping`: a rule that is asked about a running trial at each of its values.
+
+    It may leave out an argument that it does not read. `dovetail_lab.sweep.stopping.Curve` is the type of a curve.
+    """
+
+    def __call__(self, curve: list[tuple[int, float]], others: list[list[tuple[int, float]]], total_steps: int) -> bool:
+        """Return whether to stop the trial.
+
+        Args:
+            curve: the (step, value) pairs of the trial so far; higher is better, and what is not finite is -inf.
+            others: those of the other trials that have any, ended or not.
+            total_steps: the number of steps of the trial.
+        """
+        ...
+
+
 class Study(Protocol):
     """An open sampler. What it answers depends on nothing but what it was opened with, asked and told.
 
@@ -98,8 +116,9 @@ class Sampler(Protocol):
         """Begin a study.
 
         Args:
-            space: key -> distribution. Its `at(share)` is the value with that share of it, 0 to 1, below; it also has
-                a `form` and `arguments`, as in `choice`, `("a", "b")`.
+            space: key -> distribution, a `dovetail_lab.sweep.distributions.Distribution`. Its `at(share)` is the value
+                with that share of it, 0 to 1, below; `allows(value)` tells whether it can be drawn. It also has a
+                `form`, `loguniform`, `uniform`, `int` or `choice`, and `arguments`, as in `choice`, `("a", "b")`.
             draws: how many settings are asked for, or the size of a population. More draws begin with those of fewer.
             seed: `sweep.draw_seed`.
             total_steps: `train.steps` of a trial.
