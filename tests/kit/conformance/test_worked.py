@@ -8,7 +8,8 @@ import numpy as np  # noqa: F401 - a name of an example
 import pytest
 
 from dovetail.registry import Component, Origin
-from dovetail_kit.conformance.check import UNWORKED, Inapplicable
+from dovetail_kit.conformance.check import UNWORKED, Failed, Inapplicable
+from dovetail_kit.conformance.outputs import only_written_otherwise
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.worked import examples_of_its_docstring
 
@@ -72,6 +73,40 @@ def test_what_shows_no_number_is_skipped_with_a_reason(function, said):
     with pytest.raises(Inapplicable, match=said) as caught:
         examples_of_its_docstring(subject_of(function))
     assert UNWORKED in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "got", "said"),
+    [
+        (
+            "Array([0.5, 1.], dtype=float32)",
+            "Array([0.5, 1. ], dtype=float32, weak_type=True)",
+            "an array shows its dty",
+        ),
+        ("[0.28125]", "[0.28124997]", "0.28124997 is 0.28125 but for the rounding of float32, so show np.asarray(x, f"),
+        ("[[0.0, 1.5]]", "[[-0.0, 1.5]]", "-0.0 is 0.0 with another sign, so show x + 0.0"),
+        ("1.5", "Array(1.5, dtype=float32)", "an array shows its dtype"),
+        ("(0.5, nan)", "(np.float32(0.5), nan)", "an array shows its dtype"),
+        ("[0.7726, 0.0]", "[0.7725999951, -0.0]", "so show np.asarray(x, float).round(4).tolist(); -0.0 is 0.0 with"),
+        ("[0.28125]", "[0.2813]", ""),
+        ("[[1.0], [2.0]]", "[[1.0, 2.0]]", ""),
+        ("'a1'", "'b1'", ""),
+        ("True", "False", ""),
+    ],
+)
+def test_a_result_whose_numbers_agree_is_told_to_be_written_otherwise(wanted, got, said):
+    report = f"Failed example:\n    f()\nExpected:\n    {wanted}\nGot:\n    {got}\n"
+    found = only_written_otherwise(report)
+    assert said in found
+    assert found.startswith("the numbers agree: ") or (not said and not found)
+
+
+def test_the_failure_says_so_first(monkeypatch):
+    monkeypatch.setattr(doubled, "__doc__", (doubled.__doc__ or "").replace(".tolist()", ""))
+    with pytest.raises(
+        Failed, match=r"^the numbers agree: an array shows .* show x\.tolist\(\)\. Failed example: doubled"
+    ):
+        examples_of_its_docstring(subject_of(doubled))
 
 
 def test_the_report_names_who_has_none(pytester):

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dovetail_kit.conformance.check import UNWORKED, Failed, Inapplicable, check
+from dovetail_kit.conformance.outputs import only_written_otherwise
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.numbers import CONTROLLERS, SCHEDULES
 from dovetail_kit.conformance.suites.values import ARRAYS
@@ -39,7 +40,8 @@ def examples_of_its_docstring(subject: Subject) -> None:
     failed, said = run_examples(target)
     if failed:
         told = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("*")]
-        raise Failed(" ".join(told[1:])[:300])
+        agrees = only_written_otherwise(said)
+        raise Failed(f"{agrees}{'. ' * bool(agrees)}{' '.join(told[1:])[:300]}")
     if computes and inspect.isfunction(target) and not run_examples(target, {target.__name__: _altered(target)})[0]:
         raise Inapplicable(f"they look at no number that it computes, {UNWORKED}")
 
