@@ -9,6 +9,7 @@ tables between `<!-- NAME -->` and `<!-- end -->` from the engine's stages, kind
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import re
 import runpy
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from dovetail import arrays
 from dovetail.errors import PluginError
 from dovetail.kinds import FIELDS, STAGES, Kind, Stage
 from dovetail.registry import Component, current
@@ -32,7 +34,7 @@ of the three saves its state first, and the same command goes on from there; onl
 too. What `nohup` has set stays. Where nobody reads the output any more, as after `| head`, or a disk has no room for
 it, a command still does all of its work (SIGPIPE is ignored); the lost output on a full disk is status 1. Commands
 with further statuses say so below."""
-WITH_TABLES = ("glossary.md", "step.md", "what_a_plugin_can_do.md")
+WITH_TABLES = ("api.md", "glossary.md", "step.md", "what_a_plugin_can_do.md")
 
 
 def pages() -> dict[str, str]:
@@ -43,7 +45,7 @@ def pages() -> dict[str, str]:
     }
     built_in = {kind: components for kind, components in built_in.items() if components}
     found = {f"components/{kind}.md": page(registry.kinds[kind], components) for kind, components in built_in.items()}
-    tables = {"fields": fields(), "stages": stages()}
+    tables = {"fields": fields(), "stages": stages(), "arrays": array_helpers()}
     found |= {name: with_tables((DOCS / name).read_text(encoding="utf-8"), tables) for name in WITH_TABLES}
     found |= {"components/index.md": index(built_in), "settings.md": settings_page(registry)}
     found |= {"notebook.ipynb": notebook((DOCS / "notebooks.md").read_text(encoding="utf-8"))}
@@ -82,6 +84,19 @@ def fields() -> str:
     """Return the table of the engine's fields."""
     rows = [f"| `{name}` | {info.shape} | {info.stage} | {info.meaning} |" for name, info in FIELDS.items()]
     return "\n".join(["| field | shape | stage | meaning |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def array_helpers() -> str:
+    """Return the table of what `dovetail.arrays` has, with the methods of its classes."""
+    lines = ["| helper | |", "|---|---|"]
+    for name in arrays.__all__:
+        helper = getattr(arrays, name)
+        if inspect.isroutine(helper) or inspect.isclass(helper):
+            methods = [each for each in vars(helper) if not each.startswith("_")] if inspect.isclass(helper) else []
+            public = [each for each in methods if each not in inspect.signature(helper).parameters]
+            told = (inspect.getdoc(helper) or "").partition("\n")[0]
+            lines.append(f"| `{name}` | {cell(told)}{f' Methods: {code(public)}.' * bool(public)} |")
+    return "\n".join(lines) + "\n"
 
 
 def stages() -> str:

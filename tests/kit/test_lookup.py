@@ -46,6 +46,14 @@ from dovetail_kit.settings import sections, settings
         ),
         (("loss_agg",), "    sums_to_one             the weights add up to 1 if there is any policy token\n"),
         (("loss_agg",), "as any kind may: settings, expected_failures, "),
+        (
+            ("loss_mask",),
+            "metrics may follow its value, `value, {'name': array}`: for each token, each completion, or one\n",
+        ),
+        (
+            ("reward",),
+            "metrics may follow its list, `numbers, {'name': [...]}`: for each completion, NaN where none is\n",
+        ),
         (("architecture",), "what it may claim, with @dovetail.declares, as any kind may: settings, "),
         (("sampler",), "dovetail_lab.kinds.Study:\n\n    "),
         (("sampler",), "    ask() -> Proposal | None\n"),

@@ -16,6 +16,10 @@ from dovetail.kinds import Kind
 from dovetail.registry.contract import methods_of
 
 HYPERPARAMETERS: Final = "its keyword-only ones are hyperparameters"
+METRICS: Final = {
+    "fields": "metrics may follow its value, `value, {'name': array}`: for each token, each completion, or one",
+    "columns": "metrics may follow its list, `numbers, {'name': [...]}`: for each completion, NaN where none is",
+}
 CALLED: Final = "and keyword-only parameters are hyperparameters"
 READS: Final = {
     "fields": f"a function: its positional parameters name fields of the batch, {HYPERPARAMETERS}",
@@ -28,7 +32,7 @@ PUBLIC: Final = "dovetail.protocols"
 def contract(kind: Kind) -> list[str]:
     """Return the lines that say what a component of a kind must be; none if its summary says all there is to say."""
     made = kind.load_protocol()
-    lines = [READS[kind.reads]] if kind.reads else []
+    lines = [READS[kind.reads], METRICS[kind.reads]] if kind.reads else []
     if made is None:
         return lines
     for_whom = ", of a class that reads 'state'" if kind.reads == "fields" else ""

@@ -10,7 +10,7 @@ import pytest
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError, PluginError, RewardError
 from dovetail.host.records import joined, selected
-from dovetail.host.rewards import Scorer
+from dovetail.host.rewards import Scorer, means_of, metric
 from dovetail.registry import Component, Origin
 from dovetail.step.parts import Part
 
@@ -250,3 +250,8 @@ def test_rewards_are_built_once_and_early():
     assert built == ["here"]
     with pytest.raises(ConfigError, match="there is no elsewhere"):
         Scorer(rewards=(part(Needy, {"file": "elsewhere"}),), manager=part(Sum)).check()
+
+
+def test_a_metric_is_none_or_nan_where_there_is_none():
+    found = metric([None, 1.0, math.nan, 2.0], "parts", 4)
+    assert means_of("reward", {"parts": found}) == {"reward/parts": 1.5}
