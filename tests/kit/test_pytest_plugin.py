@@ -167,7 +167,9 @@ def test_settings_from_a_conftest(acme):
         .replace("-scale *", "-scale[0] *")
     )
     asked = ("--dovetail-dist=acme-rl", "-k", "plain and (fields_are_known or picklable)", "-rs")
-    assert "declare a value to test with" in acme(*asked, parts=parts).stdout
+    told = acme(*asked, parts=parts).stdout
+    assert "policy_loss/plain::picklable: " in told
+    assert "declare a value to test with" in told
     (acme.work / "conftest.py").write_text(
         "def pytest_dovetail_settings(component):\n    return {'scale': (1.0,)} if component.name == 'plain' else None\n"
     )

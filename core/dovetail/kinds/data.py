@@ -249,7 +249,11 @@ class Replay(Protocol):
 
     @property
     def groups(self) -> int:
-        """How many earlier groups join each step; if there are fewer, groups with empty masks make up the number."""
+        """How many earlier groups join each step; if there are fewer, empty groups make up the number.
+
+        An empty group is best a copy of `empty`, which `init` gets. Not `mask` alone must be false in it, but every
+        mask of its completions and demonstrations: a term of the loss may read `observed` or `demo_mask`.
+        """
         ...
 
     def init(self, empty: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -89,8 +89,9 @@ class LanguageModel(Protocol):
     """A decoder: an `nnx.Module` without mutable state.
 
     A parameter may name its logical axes, `nnx.Param(kernel, axes=("width", "ffn"))`, with one name or None for each
-    dimension; a mesh shards parameters by these names. If a model has an attribute `heads`, the number of heads in its
-    layers, a mesh that would split a head is refused.
+    dimension; a mesh shards parameters by these names: `width` over `mesh.fsdp`, and `vocab`, `ffn`, `heads` and
+    `kv_heads` over `mesh.tp`. A dimension with another name stays whole, as one with None does. If a model has an
+    attribute `heads`, the number of heads in its layers, a mesh that would split a head is refused.
 
     A model that is trained with dropout has an attribute `has_dropout`, which is true; its `__call__` then also takes
     `keys`, a random key for each token, [seq, token]. They are passed only in the forward passes of training. What is

@@ -14,6 +14,14 @@ from dovetail_kit.conformance.verdict import judge
 GOOD, BAD = {"completions": "a", "answer": "b"}, {"completions": "c", "answer": "b"}
 
 
+HERE = Origin("acme", "1", __name__)
+
+
+def last(completions, *, words: int = 1):
+    """The last `words` words of completions that begin with ~."""
+    return [" ".join(each.split()[-words:]) if each.startswith("~") else None for each in completions]
+
+
 def claiming(kind="reward", **claims):
     @dovetail.declares(own=claims)
     def target(completions, answer, *, width: float = 1.0):
@@ -57,6 +65,26 @@ def test_one_check_says_so_and_the_others_are_skipped(claims, said):
     assert {(each.outcome, each.seen) for each in verdicts.values()} == {
         ("skipped", "its claims are malformed: see 'declarations'")
     }
+
+
+@pytest.mark.parametrize("claims", [{"examples": ["Answer: B", "(C)"]}, {"examples": "Answer: B"}])
+def test_of_an_answer_too(claims):
+    component = Component(kind="answer", name="last", target=dovetail.declares(**claims)(last), origin=HERE)
+    verdicts = {check.name: judge(check, Subject(component)) for check in applicable(component)}
+    assert [name for name, verdict in verdicts.items() if verdict.outcome == "failed"] == ["declarations"]
+    assert "of records" in verdicts["declarations"].seen
+
+
+def test_the_examples_of_an_answer_are_read():
+    """Its own form is known to nobody else, so that without them no number of it could be checked."""
+    found = {}
+    for claims in ({}, {"examples": [({"completions": "~1 2 3"}, {"completions": "~7 8 9"})]}):
+        component = Component(kind="answer", name="last", target=dovetail.declares(own=claims)(last), origin=HERE)
+        verdicts = {check.name: judge(check, Subject(component)) for check in applicable(component)}
+        assert verdicts["declarations"].outcome == "passed", verdicts["declarations"].seen
+        found[bool(claims)] = verdicts["every_number_counts"]
+    assert found[False].seen == "all texts that are known here get the same: declare examples"
+    assert found[True].outcome == "passed"
 
 
 def test_it_cannot_be_expected():

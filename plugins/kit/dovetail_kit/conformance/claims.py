@@ -37,7 +37,9 @@ CLAIMS: Final[dict[str, Claim]] = {
         ("policy_loss",), "no gradient once the ratio has moved far in the direction of A, and always one against it"
     ),
     "regularised": Claim(
-        ("policy_loss",), "has a term that does not vanish with the advantage, or that points elsewhere"
+        ("policy_loss",),
+        "has a term that pulls a token back once it has moved too far, or that stays where the advantage is zero, so"
+        " that its gradient may point against the advantage",
     ),
     "whole_groups": Claim(("loss_term",), "compares the completions of a group, so micro-batches hold whole groups"),
     "surrogate": Claim(
@@ -64,8 +66,9 @@ CLAIMS: Final[dict[str, Claim]] = {
     ),
     "not_monotone": Claim(
         ("advantage", "reward_manager", "reward_shaping"),
-        "a higher score of a completion may give it a lower advantage, or a reward act on later tokens; for a manager"
-        " or a shaping, a higher reward may give a lower score",
+        "more may give less. advantage: a higher score may give a completion a lower advantage, or a reward may act on"
+        " tokens after it; reward_manager: a higher reward may give a lower score; reward_shaping: a higher reward may"
+        " become a lower one",
     ),
     "leaves_out": Claim(("loss_agg",), "gives some policy tokens no weight"),
     "neither_mean_nor_sum": Claim(
@@ -102,8 +105,9 @@ CLAIMS: Final[dict[str, Claim]] = {
     ),
     "range": Claim(("reward",), "the lowest and the highest score, with the default settings"),
     "examples": Claim(
-        ("reward", "process_reward"),
-        "pairs of records, each a dict of columns: the first scores higher than the second",
+        ("reward", "process_reward", "answer"),
+        "pairs of records, each a dict of columns, to which `group_ids`, `tokens` and `logps` may belong: the first"
+        " scores higher than the second; for an answer, completions in the form that it looks for",
     ),
     "abstains": Claim(("reward",), "gives no score where the column `answer` is None"),
     "any_answer": Claim(("reward",), "a completion with several answers is right if one of them is"),

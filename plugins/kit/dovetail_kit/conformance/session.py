@@ -55,7 +55,7 @@ class CheckItem(_WordedItem):
         """Carry the check out."""
         verdict = judge(self.check, self.subject)
         if verdict.outcome == "skipped":
-            pytest.skip(verdict.seen)
+            pytest.skip(f"{self.nodeid}: {verdict.seen}")  # `-rs` shows the reason alone
         if verdict.outcome == "known":
             pytest.xfail(verdict.seen)
         if verdict.outcome == "failed":
