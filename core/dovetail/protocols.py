@@ -5,8 +5,8 @@ kinds, in `dovetail.kinds`. Axes of arrays are named as in `docs/glossary.md`: `
 over prompts, `token` over positions.
 """
 
-# ruff: noqa: F405 (a test compares `__all__` with those of the modules)
 from dovetail.config.settings import Sampling
+from dovetail.kinds import algorithm, data, episodes, model, observers, rollout, sizing
 from dovetail.kinds.algorithm import *  # noqa: F403
 from dovetail.kinds.data import *  # noqa: F403
 from dovetail.kinds.episodes import *  # noqa: F403
@@ -15,52 +15,11 @@ from dovetail.kinds.observers import *  # noqa: F403
 from dovetail.kinds.rollout import *  # noqa: F403
 from dovetail.kinds.sizing import *  # noqa: F403
 
-__all__ = [
-    "ASSISTANT",
-    "Adapter",
-    "AgentLoop",
-    "Axes",
-    "Call",
-    "Completions",
-    "Curriculum",
-    "DoesNotFit",
-    "EntropyController",
-    "Episodes",
-    "Example",
-    "Finish",
-    "Follower",
-    "Interaction",
-    "KLController",
-    "LanguageModel",
-    "Message",
-    "ModelMaker",
-    "OpenLoop",
-    "Optimizer",
-    "Parsed",
-    "Place",
-    "Replay",
-    "Result",
-    "RewardManager",
-    "Rollout",
-    "RolloutEngine",
-    "Running",
-    "Sampling",
-    "Schedule",
-    "Settled",
-    "Sink",
-    "SinkMaker",
-    "Sizing",
-    "Split",
-    "StatefulAdvantage",
-    "Step",
-    "Task",
-    "Tokenizer",
-    "TokenizerMaker",
-    "Tool",
-    "ToolFormat",
-    "ToolFunction",
-    "Turn",
-    "Turns",
-    "ValueHead",
-    "Weights",
-]
+__all__ = ["Sampling"]
+__all__ += algorithm.__all__
+__all__ += data.__all__
+__all__ += episodes.__all__
+__all__ += model.__all__
+__all__ += observers.__all__
+__all__ += rollout.__all__
+__all__ += sizing.__all__

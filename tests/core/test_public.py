@@ -35,7 +35,8 @@ def test_the_public_names_are_these():
 
 def test_the_protocols_are_those_of_all_kinds():
     modules = (algorithm, data, episodes, model, observers, rollout, sizing)
-    assert protocols.__all__ == sorted(["Sampling", *(name for module in modules for name in module.__all__)])
+    assert sorted(protocols.__all__) == sorted(["Sampling", *(name for module in modules for name in module.__all__)])
+    assert all(hasattr(protocols, name) for name in protocols.__all__)
 
 
 def test_the_kinds_are_these():
