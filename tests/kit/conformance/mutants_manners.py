@@ -6,10 +6,11 @@ import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import attrs
 import numpy as np
+from annotated_types import Interval
 from flax import nnx
 from tests.kit.conformance.mutants import caught_by, right
 from tests.kit.conformance.mutants_others import _Words
@@ -310,3 +311,26 @@ class ForgetsTheBeginning:
 
     def load(self, folder: Path) -> Any:
         return _Prefixed()
+
+
+@attrs.frozen
+class _Shifted(_Words):
+    shift: int
+
+    def encode(self, text: str) -> list[int]:
+        return [(byte + self.shift) % 256 for byte in text.encode()]
+
+    def decode(self, ids: Any) -> str:
+        return bytes((token - self.shift) % 256 for token in ids if token < 256).decode(errors="replace")
+
+
+@caught_by("tokenizer", "saves_its_settings")
+@attrs.frozen(kw_only=True)
+class ForgetsTheShift:
+    shift: Annotated[int, Interval(ge=0, le=4)] = 0
+
+    def make(self, corpus: Any) -> Any:
+        return _Shifted(self.shift)
+
+    def load(self, folder: Path) -> Any:
+        return _Shifted(self.shift)

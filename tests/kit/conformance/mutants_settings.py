@@ -161,6 +161,34 @@ class _Unnumbered(_Lines):
         self.lines.append(json.dumps(dict(metrics)))
 
 
+class _InSixDigits(_Lines):
+    def write(self, step: int, metrics: Any) -> None:
+        super().write(step, {name: float(f"{value:g}") for name, value in metrics.items()})
+
+
+@caught_by("sink", "counts_in_full")
+@attrs.frozen(kw_only=True)
+class InSixDigits:
+    def open(self, folder: Any, total_steps: int, start_step: int) -> Any:
+        return _InSixDigits(f"{folder}/lines.jsonl", "a")
+
+
+EVERY_NAME: dict[str, float] = {}
+
+
+class _OfAnyRun(_Lines):
+    def write(self, step: int, metrics: Any) -> None:
+        EVERY_NAME.update(metrics)
+        super().write(step, EVERY_NAME)
+
+
+@caught_by("sink", "forgets_other_runs")
+@attrs.frozen(kw_only=True)
+class OfAnyRun:
+    def open(self, folder: Any, total_steps: int, start_step: int) -> Any:
+        return _OfAnyRun(f"{folder}/lines.jsonl", "a")
+
+
 @attrs.define
 class _FollowsTheWorst:
     space: Any

@@ -52,11 +52,6 @@ def to_the_power_of_all(step, total_steps, *, max_weight: Annotated[float, Gt(0)
     return (max_weight * (1.0 - _left(step, total_steps))) ** 2
 
 
-@caught_by("lr_schedule", "a_higher_power_is_lower")
-def the_power_of_what_has_passed(step, total_steps, *, power: Annotated[float, Gt(0)] = 1.0):
-    return 1.0 - (1.0 - _left(step, total_steps)) ** power
-
-
 @caught_by("lr_schedule", "learns_to_the_end")
 def ends_early(step, total_steps):
     return jnp.maximum(1.3 * _left(step, total_steps) - 0.3, 0.0)

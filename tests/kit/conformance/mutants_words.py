@@ -553,3 +553,22 @@ class WritesAsPythonDoes(Hermes):
     def parse(self, text):
         found = super().parse(text)
         return attrs.evolve(found, calls=tuple(attrs.evolve(call, texts=True) for call in found.calls))
+
+
+@caught_by("entropy_controller", "nothing_observed")
+@attrs.frozen(kw_only=True)
+class RemembersWhatNobodySaw:
+    """The coefficient stays as it is without samples; the mean, which moves it later, does not."""
+
+    target: float = 0.5
+
+    def init(self, coef):
+        return {"coef": jnp.float32(coef), "mean": jnp.float32(self.target)}
+
+    def coef(self, state):
+        return state["coef"]
+
+    def update(self, state, entropy, samples):
+        mean = 0.8 * state["mean"] + 0.2 * entropy
+        moved = state["coef"] * jnp.exp(0.1 * jnp.clip(self.target - mean, -1.0, 1.0))
+        return {"coef": jnp.where(samples > 0, moved, state["coef"]), "mean": mean}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import random
-from typing import Any
+from typing import Annotated, Any
 
 import attrs
 import jax
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from annotated_types import Ge, Gt
 from tests.kit.conformance.mutants import CONTROLS, right
 from tests.kit.conformance.mutants_batches import alive, group_mean, spread
 
@@ -239,6 +240,55 @@ class FindsItsRate:
 
     def __call__(self, lr: Any) -> Any:
         return optax.contrib.prodigy(lr)
+
+
+@right("policy_loss")
+@dovetail.declares(surrogate=True)
+def by_the_probability_itself(logps, old_logps, advantages, mask):
+    """-advantages·p·r·logps where mask is true, r = exp(logps - old_logps) and p = exp(logps) without gradient.
+
+    A ratio of e^200 is that of a token that was unlikely before; p is never above 1.
+    """
+    now, before = (jnp.where(mask, logps.astype(jnp.float32), 0.0) for logps in (logps, old_logps))
+    weight = jax.lax.stop_gradient(jnp.exp(jnp.minimum(now - before, 20.0)) * jnp.exp(now))
+    return jnp.where(mask, -advantages.astype(jnp.float32) * weight * now, 0.0)
+
+
+@right("lr_schedule")
+def but_for_a_power_of_what_has_passed(step, total_steps, *, power: Annotated[float, Gt(0)] = 0.5):
+    """1 - (step / total_steps)^power, power 0.5 for the cool-down of Hägele et al. 2024; total_steps is the end."""
+    return 1.0 - jnp.clip(step / total_steps, 0.0, 1.0) ** power
+
+
+@right("curriculum")
+@attrs.frozen(kw_only=True)
+class WhereScoresChange:
+    """Draw the prompts whose score was another one the time before; all alike if there are none."""
+
+    def init(self, size):
+        """Return the last score of each prompt, and whether it was another one before."""
+        return {"last": np.full(size, np.nan), "moved": np.zeros(size)}
+
+    def choose(self, state, count, rng):
+        """Return prompts; state, count, rng."""
+        weight = state["moved"] + 1e-3
+        return rng.choice(len(weight), count, p=weight / weight.sum())
+
+    def update(self, state, chosen, scores):
+        """Compare with the last score; state, chosen, scores."""
+        last, moved = state["last"].copy(), state["moved"].copy()
+        for prompt, row in zip(chosen, scores, strict=True):
+            if np.isfinite(row).any():
+                now = float(row[np.isfinite(row)].mean())
+                moved[prompt] = float(np.isfinite(last[prompt]) and now != last[prompt])
+                last[prompt] = now
+        return {"last": last, "moved": moved}
+
+
+@right("completion_filter")
+def no_errors(mask, tool_errors, *, forgiven: Annotated[int, Ge(0)] = 1):
+    """mask, where tool_errors is at most forgiven."""
+    return mask & (tool_errors <= forgiven)[:, None]
 
 
 @right("field")

@@ -34,6 +34,8 @@ comparable across groups."""
 TEXTS: Final = ("answer", "demo")
 """Texts other than the completion that have tokens of their own."""
 
+LOGPS: Final = re.compile(r"(^|_)logps$")
+
 Fields = dict[str, Any]
 
 
@@ -320,6 +322,23 @@ def scaled(fields: Fields, factor: float) -> Fields:
         for name, value in fields.items()
         if is_float(value) and name != "weights"
     }
+
+
+def eventful(fields: Fields) -> Fields:
+    """Let what is rare happen: good completions repeat themselves, and in each turn a call of a tool fails."""
+    periods = 1 + (np.arange(ROWS, dtype=np.int32)[:, None] + 1) % 3
+    tokens = np.arange(TOKENS, dtype=np.int32) % periods
+    rare = {"tokens": tokens, "tool_calls": 2 * np.array(TURNS, np.int32), "tool_errors": np.array(TURNS, np.int32)}
+    good = {"advantages": np.abs(fields["advantages"])} if "advantages" in fields else {}
+    return fields | good | {name: value for name, value in rare.items() if name in fields}
+
+
+def farther(fields: Fields, name: str, shift: float) -> Fields:
+    """Add a number to a field. A log-probability is at most zero, so what would raise it lowers those beside it."""
+    beside = [other for other in fields if LOGPS.search(other) and other != name]
+    if shift < 0 or not LOGPS.search(name):
+        return fields | {name: fields[name] + np.float32(shift)}
+    return fields | {other: fields[other] - np.float32(shift) for other in beside}
 
 
 def with_scores(fields: Fields, scores: Any) -> Fields:

@@ -43,7 +43,7 @@ CLAIMS: Final[dict[str, Claim]] = {
     ),
     "whole_groups": Claim(("loss_term",), "compares the completions of a group, so micro-batches hold whole groups"),
     "surrogate": Claim(
-        ("policy_loss", "value_loss", "loss_term", "kl"),
+        ("policy_loss", "value_loss", "loss_term", "kl", "field"),
         "its gradient is not that of its value, because it contains a stop-gradient",
     ),
     "shift_invariant": Claim(("advantage",), "adding a constant to all scores of a group changes nothing"),

@@ -65,8 +65,8 @@ def extremes(subject: Subject) -> None:
     case = ArrayCase.of(subject)
     fields = case.fields()
     for shift in (200.0, -200.0, 1e4, -1e4):
-        moved = (fields["rollout_logps"] + np.float32(shift)).astype(np.float32)
-        finite(case.run(fields | {"rollout_logps": moved}).value, f"with rollout_logps moved by {shift:g}: the weight")
+        moved = batch.farther(fields, "rollout_logps", shift)
+        finite(case.run(moved).value, f"with rollout_logps moved by {shift:g}: the weight")
 
 
 @check(

@@ -107,23 +107,6 @@ def reaches_its_maximum(subject: Subject) -> None:
 
 
 @check(
-    *SCHEDULES,
-    reads=["total_steps"],
-    when=lambda component: "power" in component.params,
-    fix="Raise what is left of the run to the power: (1 - p)**k falls faster for a larger k, and 1 - p**k more slowly.",
-)
-def a_higher_power_is_lower(subject: Subject) -> None:
-    """The larger a number called `power` is, the lower the curve lies, as that of a number between 0 and 1 does.
-
-    The power of the part that has passed, in place of that which is left, keeps the rate high until the end.
-    """
-    if "power" in subject.floats and all(allows(subject.component, "power", value) for value in (1.0, 3.0)):
-        means = [_curve(subject, range(0, TOTAL + 1, 20), {"power": value}).mean() for value in (1.0, 3.0)]
-        if means[1] > means[0] + ENOUGH:
-            raise Failed(f"its mean is {means[0]:.6g} with 'power' = 1, and {means[1]:.6g} with 3")
-
-
-@check(
     "lr_schedule",
     reads=["total_steps"],
     when=lambda component: bool(_named(WARMUP, component)),

@@ -16,8 +16,10 @@ from dovetail.ranges import plain
 from dovetail_kit.conformance.case import global_generators
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.hyperparameters import numbers_of, others
 
 FEW, CLEARLY = 10, 0.25
+SUM = "What is 1234567 + 89? It is 1234656."
 SPLITS = ("train", "eval", "sft")
 MANY = 500
 """How many examples are looked at, at most."""
@@ -368,10 +370,11 @@ def saved(subject: Subject) -> None:
 
 @check("tokenizer", name="saves_its_settings", fix="Save the hyperparameters that encode and render depend on, too.")
 def saves_its_settings(subject: Subject) -> None:
-    """Loaded, it renders prompts as it did before, with other settings than the defaults too.
+    """Loaded, it renders prompts and encodes as it did before, with other settings than the defaults too.
 
     A run keeps the tokenizer that it began with: settings that are not saved are lost when it is resumed or exported.
     """
+    _saves_its_numbers(subject)
     for name, value in subject.params.items():
         if not isinstance(value, str) or plain(subject.component.hints[name]) is not str:
             continue
@@ -385,6 +388,26 @@ def saves_its_settings(subject: Subject) -> None:
             again = subject.bind().load(Path(folder)).render("3 + 4 = ")
         if again != shown:
             raise Failed(f"with {name} = {value + 'Q: '!r} it renders {shown!r}, and {again!r} after loading")
+
+
+def _saves_its_numbers(subject: Subject) -> None:
+    """Refuse a tokenizer that encodes otherwise after loading, where a number is not that of the config.
+
+    Raises:
+        Failed: if it does.
+    """
+    for name, value in numbers_of(subject).items():
+        for other in others(subject.component, name, value):
+            try:
+                tokenizer = subject.bind(**{name: other}).make([SUM] * 400)
+                before = tokenizer.encode(SUM)
+            except (DovetailError, OSError, ValueError, Inapplicable):
+                continue  # the number does not go with this little text
+            with tempfile.TemporaryDirectory() as folder:
+                tokenizer.save(Path(folder))
+                again = subject.bind().load(Path(folder)).encode(SUM)
+            if again != before:
+                raise Failed(f"with {name} = {other} {SUM!r} has the ids {before}, and {again} after loading")
 
 
 @check("tokenizer", fix="List every id that ends a completion in eos_ids, and choose a pad_id within the vocabulary.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal, get_args, get_origin
 
 import jax
@@ -22,8 +22,9 @@ from dovetail_kit.conformance.suites.numbers import CONTROLLERS, SCHEDULES, TOTA
 from dovetail_kit.conformance.suites.values import ARRAYS
 
 FIX = (
-    "Use the hyperparameter, or take it out; declare idle=('name',) if it matters only in cases that are rare, or is to"
-    " change how fast the result is there and not the result, as a number of threads is."
+    "Use the hyperparameter, or take it out. If it matters only beside other values of the others, or with certain"
+    " columns, declare settings={'name': value}, or examples. Declare idle=('name',) if it matters only in cases that"
+    " the checks do not have, or changes how fast the result is there and not the result, as a number of threads does."
 )
 OBSERVED: Final = (0.0, 9.0, 0.01, 0.2, 0.0, 40.0)
 SUSTAINED: Final = 6
@@ -51,19 +52,40 @@ def every_number_counts(subject: Subject) -> None:
     sweep over it would compare identical runs.
     """
     case = ArrayCase.of(subject)
+    unseen: dict[str, Iterable[float]] = {}
     whole = {name: value for name, value in numbers_of(subject).items() if name not in subject.floats}
     for name, value in whole.items():
         tried = others(subject.component, name, value)
         if tried and not any(_counts_as(case, name, other) for other in tried):
-            raise Failed(f"'{name}' = {value} can be changed to {listing(map(str, tried))} unseen")
-    for name, value in own_numbers(subject).items():
-        tried = _sensible(subject, name, tries(value))
+            unseen[name] = tried
+    for name in own_numbers(subject):
+        tried = _sensible(subject, name, tries(subject, name))
         seen = any(_differs(case, fields, name, other) for fields in _batches(case) for other in tried)
-        if not seen and not any(_counts_under(case, option, name, value) for option in _options(subject)):
-            raise Failed(f"'{name}' = {value:g} can be changed to {listing(f'{x:g}' for x in tried)} unseen")
+        if tried and not seen and not any(_counts_under(case, option, name) for option in _options(subject)):
+            unseen[name] = tried
     for name, values in _optional(subject).items():
         if not any(_counts_as(case, name, other) for other in values):
-            raise Failed(f"'{name}' = None can be changed to {listing(f'{x:g}' for x in values)} unseen")
+            unseen[name] = values
+    refuse_unseen(subject, unseen)
+
+
+def _number(subject: Subject, name: str, value: Any) -> Any:
+    return np.float32(value) if name in subject.floats else value
+
+
+def refuse_unseen(subject: Subject, unseen: Mapping[str, Iterable[float]]) -> None:
+    """Refuse hyperparameters with values that made no difference, all of them at once.
+
+    Raises:
+        Failed: if there are any.
+    """
+    found = []
+    for name, tried in unseen.items():
+        value = subject.floats.get(name, subject.params[name])
+        now = "None" if value is None else f"{value:g}"
+        found.append(f"'{name}' = {now} can be changed to {listing(f'{x:g}' for x in sorted(tried))} unseen")
+    if found:
+        raise Failed("; ".join(found))
 
 
 @check(*SCHEDULES, *CONTROLLERS, name="every_number_counts", fix=FIX)
@@ -74,12 +96,13 @@ def every_number_of_a_curve_counts(subject: Subject) -> None:
     """
     curve = _curve if subject.component.kind in SCHEDULES else _coefficients
     expected = curve(subject, {})
-    for name, value in own_numbers(subject).items():
-        if all(np.array_equal(curve(subject, {name: np.float32(other)}), expected) for other in tries(value)):
-            raise Failed(f"'{name}' = {value:g} can be changed to {listing(f'{x:g}' for x in tries(value))} unseen")
-    for name, values in _optional(subject).items():
-        if all(np.array_equal(curve(subject, {name: other}), expected) for other in values):
-            raise Failed(f"'{name}' = None can be changed to {listing(f'{x:g}' for x in values)} unseen")
+    offered = {name: tries(subject, name) for name in own_numbers(subject)} | _optional(subject)
+    unseen = {
+        name: values
+        for name, values in offered.items()
+        if values and all(np.array_equal(curve(subject, {name: _number(subject, name, x)}), expected) for x in values)
+    }
+    refuse_unseen(subject, unseen)
 
 
 @check(
@@ -125,11 +148,12 @@ def _counts_as(case: ArrayCase, name: str, other: Any) -> bool:
         return False  # this value does not go with the others
 
 
-def _counts_under(case: ArrayCase, option: dict[str, Any], name: str, value: float) -> bool:
+def _counts_under(case: ArrayCase, option: dict[str, Any], name: str) -> bool:
     """Tell whether a hyperparameter does something under an option; not compiled, as this is rarely asked."""
     for fields in _batches(case):
         before = case.eager(fields, **option)
-        if any(_unequal(before, case.eager(fields, **option, **{name: np.float32(x)})) for x in tries(value)):
+        tried = tries(case.subject, name)
+        if any(_unequal(before, case.eager(fields, **option, **{name: np.float32(x)})) for x in tried):
             return True
     return False
 
@@ -160,13 +184,13 @@ def others(component: Component, name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, int) and float not in {plain(option) for option in union_of(plain(hint))}:
         found: tuple[Any, ...] = tuple(dict.fromkeys((value + 1, 2 * value + 3, value // 2, 1, 2, 30, 0)))
     else:
-        found = tries(value)
+        found = (0.5 * value, 2 * value + 0.1, 0.0, 0.9, 30.0)
     return tuple(x for x in found if x != value and all(bound.holds(x) for bound in bounds(hint)))
 
 
-def tries(value: Any) -> tuple[float, ...]:
-    """Return values other than a given one: nearer, farther, none, and beyond most bounds."""
-    return tuple(x for x in (0.5 * value, 2 * value + 0.1, 0.0, 0.9, 30.0) if x != value)
+def tries(subject: Subject, name: str) -> tuple[float, ...]:
+    """Return other values of a float: nearer, farther, none, and beyond most bounds, of those that its range allows."""
+    return others(subject.component, name, float(subject.floats[name]))
 
 
 def off_by_default(component: Component, name: str) -> tuple[Any, ...]:
@@ -207,6 +231,7 @@ def _sensible(subject: Subject, name: str, values: tuple[float, ...]) -> tuple[f
 
 def _batches(case: ArrayCase) -> Iterator[batch.Fields]:
     yield case.fields()
+    yield batch.eventful(case.fields(1))
     for factor in (FAR, FAR**3, 0.01):
         yield batch.scaled(case.fields(1), factor)
 

@@ -44,7 +44,7 @@ def extremes(subject: Subject) -> None:
     fields = case.fields()
     for shift in SHIFTS:
         for name in case.variables:
-            result = case.run(fields | {name: (fields[name] + np.float32(shift)).astype(np.float32)})
+            result = case.run(batch.farther(fields, name, shift))
             finite(np.where(fields["mask"], result.value, 0), f"with {name} moved by {shift:g}: the value")
             for variable, gradient in result.gradients.items():
                 finite(gradient, f"with {name} moved by {shift:g}: the gradient by {variable}")

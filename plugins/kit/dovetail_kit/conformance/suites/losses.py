@@ -116,7 +116,7 @@ def extremes(subject: Subject) -> None:
     signs = (1.0, -1.0) if "advantages" in fields else (1.0,)
     for shift in SHIFTS:
         for sign in signs:
-            moved = fields | {variable: (fields[variable] + np.float32(shift)).astype(np.float32)}
+            moved = batch.farther(fields, variable, shift)
             if "advantages" in fields:
                 moved["advantages"] = np.where(fields["mask"], sign * (np.abs(fields["advantages"]) + 0.1), 0)
                 moved["advantages"] = moved["advantages"].astype(np.float32)

@@ -145,19 +145,30 @@ def state_through_a_checkpoint(subject: Subject) -> None:
 
 @check(*CONTROLLERS, fix="Keep the old state where samples is zero: jnp.where(samples > 0, new, old).")
 def nothing_observed(subject: Subject) -> None:
-    """A step without samples, because every completion was filtered out, leaves the coefficient as it is, unless it
-    declares scheduled=True: then finite.
+    """A step without samples, because every completion was filtered out, leaves the coefficient as it is, and those of
+    later steps, unless it declares scheduled=True: then finite.
 
     One step without completions would turn the coefficient, and then the weights, into NaN; or the mean of nothing,
     which is zero, is taken for what was observed.
     """
     controller = subject.bind(**subject.floats)
+
+    def later(state: Any) -> list[Any]:
+        coefficients = [controller.coef(state)]
+        for observed in (0.3, 2.0):
+            state = controller.update(state, jnp.float32(observed), jnp.int32(64))
+            coefficients.append(controller.coef(state))
+        return coefficients
+
     for before in (controller.init(0.25), controller.update(controller.init(0.25), jnp.float32(0.3), jnp.int32(64))):
+        expected = later(before)
         for observed in (np.nan, 0.0):
-            after = controller.coef(controller.update(before, jnp.float32(observed), jnp.int32(0)))
-            finite(after, "after a step without samples: the coefficient")
-            if not subject.declared.get("scheduled"):
-                same(after, controller.coef(before), "after a step without samples: the coefficient", within=1e-6)
+            found = later(controller.update(before, jnp.float32(observed), jnp.int32(0)))
+            for number, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+                what = f"after a step without samples{f' and {number} with them' * bool(number)}: the coefficient"
+                finite(ours, what)
+                if not subject.declared.get("scheduled"):
+                    same(ours, theirs, what, within=1e-6)
 
 
 @check(*CONTROLLERS, claim="constant", fix="Drop the claim.")

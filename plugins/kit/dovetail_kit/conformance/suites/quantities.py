@@ -16,6 +16,7 @@ from dovetail_kit.conformance.subject import Subject
 
 LOGITS_READ = {"logits", "ref_logits"}
 TINY = 1e-4
+STEP = 1e-2
 IMPOSSIBLE = -1e4
 """A logit whose probability is zero, and that times its logarithm, too."""
 
@@ -113,6 +114,44 @@ def small_differences_show(subject: Subject) -> None:
             f"with logits moved by about {TINY:g} the values should change by {np.abs(expected)[matters].mean():.3g} on"
             f" average, says the gradient; what they change by is {apart:.3g} off that"
         )
+
+
+@check(
+    "field",
+    when=is_quantity,
+    unless="surrogate",
+    fix="Find the jax.lax.stop_gradient or the custom derivative that is in the way; declare surrogate=True if it is"
+    " intended.",
+)
+def finite_differences(subject: Subject) -> None:
+    """The gradient of its sum agrees with central differences in random directions.
+
+    A bonus or a loss that reads it learns through it. With a part of it detached, the loss looks right, and trains
+    nothing or something else.
+    """
+    arguments, value = _arguments(subject), _values(subject)
+    floats = tuple(i for i, x in enumerate(arguments) if jnp.issubdtype(x.dtype, jnp.floating))
+    if not floats or not np.issubdtype(value.dtype, np.floating):
+        return
+    rng = np.random.default_rng(0)
+    slopes = jax.grad(lambda *all_: jnp.sum(subject.bind()(*all_)), argnums=floats)(*arguments)
+    told = []
+    for _ in range(4):  # one direction may step over a kink
+        moved = {i: np.float32(STEP) * rng.normal(size=arguments[i].shape).astype(np.float32) for i in floats}
+        expected = sum(
+            float(np.sum(np.asarray(slope, np.float64) * moved[i])) for i, slope in zip(floats, slopes, strict=True)
+        )
+        sides = [
+            np.asarray(
+                subject.bind()(*(x + sign * moved.get(i, 0) if i in moved else x for i, x in enumerate(arguments)))
+            )
+            for sign in (1, -1)
+        ]
+        found = float(np.sum(sides[0].astype(np.float64) - sides[1].astype(np.float64))) / 2
+        if np.isclose(found, expected, rtol=5e-2, atol=STEP * STEP):
+            return
+        told.append(f"{expected / STEP:.5g} instead of {found / STEP:.5g}")
+    raise Failed(f"the slope in four directions is {', '.join(told)}")
 
 
 @check(

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from dovetail.errors import DovetailError, listing
+from dovetail.errors import DovetailError
 from dovetail.ranges import plain
 from dovetail.registry import Component
 from dovetail_kit.conformance.again import told
@@ -20,7 +20,7 @@ from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.curricula import PROMPTS, generator_of, steps_of
 from dovetail_kit.conformance.suites.episodes import played
-from dovetail_kit.conformance.suites.hyperparameters import FIX, numbers_of, others
+from dovetail_kit.conformance.suites.hyperparameters import FIX, numbers_of, others, refuse_unseen
 from dovetail_kit.conformance.suites.models import VOCABULARY, tiny_model
 from dovetail_kit.conformance.suites.texts import call_on, is_pure, records_of, starts_processes
 
@@ -52,6 +52,8 @@ def _texts(subject: Subject) -> list[Any]:
     like = records_of(subject)
     answer = {"answer": "42"} if isinstance(like[0].get("answer"), str) else {}
     further = [like[0] | answer | {"completions": text} for text in (*NEAR, *LENGTHS)]
+    if "group_ids" in subject.component.reads:  # a group of many, some of them alike, beside those of two
+        further += [record | {"group_ids": -1} for record in (*like, *like)]
     return call_on(subject, like + further)
 
 
@@ -131,10 +133,12 @@ def every_number_on_the_host_counts(subject: Subject) -> None:
         raise Inapplicable(f"it cannot be asked here: {error}") from error
     if subject.component.kind in REWARDED and len({repr(result) for result in before}) == 1:
         raise Inapplicable("all texts that are known here get the same: declare examples")
-    for name, value in numbers.items():
-        tried = _unseen(subject, name, others(subject.component, name, value), repr(before))
-        if tried:
-            raise Failed(f"'{name}' = {value:g} can be changed to {listing(f'{x:g}' for x in tried)} unseen")
+    shown_before = repr(before)
+    found = {
+        name: _unseen(subject, name, others(subject.component, name, value), shown_before)
+        for name, value in numbers.items()
+    }
+    refuse_unseen(subject, {name: tried for name, tried in found.items() if tried})
 
 
 def _visible(subject: Subject) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.models import LENGTH, ROWS, VOCABULARY, WITHIN, make_model, model_of, token_batch
 
 PROMPT = 5
+STEP = 0.01
 
 
 def _leaves(model: Any) -> dict[str, Any]:
@@ -68,9 +69,10 @@ def abstract_is_what_is_made(subject: Subject) -> None:
 
 @check("model", slow=True, fix="Look for jax.lax.stop_gradient, and for a parameter that is read nowhere.")
 def every_parameter_learns(subject: Subject) -> None:
-    """Every parameter has a finite gradient that is not zero.
+    """Every parameter has a finite gradient that is not zero, at the start or after one step along the others'.
 
-    With a parameter frozen by mistake, training looks normal, but is worse.
+    With a parameter frozen by mistake, training looks normal, but is worse. One that feeds only a projection which
+    begins at zero learns from the second step on.
     """
     tokens, mask = token_batch()
     graphdef, params, rest = nnx.split(make_model(subject), nnx.Param, ...)
@@ -86,11 +88,13 @@ def every_parameter_learns(subject: Subject) -> None:
 
         return jax.grad(loss)(params)
 
-    found = nnx.to_pure_dict(gradient(params))
-    for path, leaf in jax.tree.leaves_with_path(found):
+    first = gradient(params)
+    moved = jax.tree.map(lambda value, slope: value - (STEP * slope).astype(value.dtype), params, first)
+    found, later = (jax.tree.leaves_with_path(nnx.to_pure_dict(each)) for each in (first, gradient(moved)))
+    for (path, leaf), (_, second) in zip(found, later, strict=True):
         name = jax.tree_util.keystr(path)
         finite(leaf, f"the gradient by {name}")
-        if not np.asarray(leaf, np.float32).any():
+        if not np.asarray(leaf, np.float32).any() and not np.asarray(second, np.float32).any():
             raise Failed(f"the gradient by {name} is zero everywhere")
 
 
