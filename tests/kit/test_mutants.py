@@ -92,13 +92,16 @@ def told(file, capsys, *words):
 def test_what_the_examples_do_not_notice_is_told_with_its_line(file, capsys):
     out = told(file, capsys, "--only", "policy_loss.mine")
     line = SOURCE.splitlines().index("    x = jnp.where(mask, logps + 1e-8, 0.0)") + 1
+    guard = "jnp.where(mask, logps + 1e-08, 0.0)"
     sums = "-advantages * bounded(x, bound) + (x < 0) / 2"
     assert out.splitlines() == [
-        "policy_loss.mine: its examples notice 4 of 10 changes, but not",
+        "policy_loss.mine: its examples notice 4 of 12 changes, but not",
+        f"  acme_mutants.py:{line}:9: {guard}  as  {guard.replace('mask', 'mask | True')}",
         f"  acme_mutants.py:{line}:25: logps + 1e-08  as  logps - 1e-08",
         f"  acme_mutants.py:{line}:39: 0.0  as  1.0  in  jnp.where(mask, logps + 1e-08, 0.0)",
         f"  acme_mutants.py:{line + 1}:12: {sums}  as  {sums.replace('+', '-')}",
         f"  acme_mutants.py:{line + 1}:46: (x < 0) / 2  as  (x < 0) * 2",
+        f"  acme_mutants.py:{line + 1}:47: x < 0  as  x <= 0",
         f"  acme_mutants.py:{line + 1}:51: 0  as  1  in  x < 0",
         f"  acme_mutants.py:{line + 1}:56: 2  as  3  in  (x < 0) / 2",
     ]
@@ -111,7 +114,8 @@ def test_nothing_is_told_of_what_they_pin_down(file, capsys):
 def test_classes_are_changed_too(file, capsys):
     out = told(file, capsys, "--only", "kl_controller.stepped")
     assert [text.split(": ", 1)[1] for text in out.splitlines()] == [
-        "its examples notice 4 of 5 changes, but not",
+        "its examples notice 4 of 6 changes, but not",
+        "value < 0  as  value <= 0",
         "0  as  1  in  value < 0",
     ]
 
@@ -213,7 +217,7 @@ def plain(completions):
 def test_a_changed_loop_ends_and_the_examples_of_a_helper_count(file, capsys):
     file.write_text(LOOPS)
     assert told(file, capsys, "--only", "reward.halved").splitlines() == [
-        "reward.halved: its examples notice 8 of 8 changes",
+        "reward.halved: its examples notice 9 of 9 changes",
         "  not changed: MOST (not in a function)",
     ]
 
@@ -247,6 +251,42 @@ def test_equal_numbers_of_a_line_are_told_apart(lines, around):
     numbers = [each for each in _mutants(ast.parse(source), source.splitlines()) if each.before.isdigit()]
     assert [each.within for each in numbers] == around
     assert [lines[each.column - 1] for each in numbers] == [each.before for each in numbers]
+
+
+@pytest.mark.parametrize(
+    ("code", "changed"),
+    [
+        ("x < y", ["x >= y", "x <= y"]),
+        ("x >= y", ["x < y", "x > y"]),
+        ("x == y", ["x != y"]),
+        ("1 - x", ["1 + x", "1 - (1 - x)", "2"]),
+        ("True - x", ["True + x", "False"]),
+        ("x[-1]", ["x[0]", "+1", "2"]),
+        ("x[0]", ["x[-1]", "1"]),
+        ("x.shape[0]", ["1"]),
+        ("jnp.where(c, x, 0.0)", ["jnp.where(c | True, x, 0.0)", "1.0"]),
+        ("jnp.where(c, x, y)", ["jnp.where(c | True, x, y)", "jnp.where(c & False, x, y)"]),
+        ("jnp.where(c)", []),
+        ("jnp.abs(x)", ["jnp.positive(x)"]),
+        ("abs(x)", ["float(x)"]),
+        ("sorted(x)", ["list(x)"]),
+        ("x.startswith(y)", ["x.endswith(y)"]),
+        ("jnp.floor(x)", ["jnp.ceil(x)"]),
+        ("x & y", ["x | y"]),
+        ("not x", ["not not x"]),
+    ],
+)
+def test_what_is_changed(code, changed):
+    tree = ast.parse(code)
+    before = ast.dump(tree, include_attributes=True)
+    mutants = list(_mutants(tree, [code]))
+    assert [each.after for each in mutants] == changed
+    for mutant in mutants:
+        mutant.make()
+        compile(tree, "<mutant>", "exec")
+        assert ast.dump(tree) != ast.dump(ast.parse(code))
+        mutant.undo()
+    assert ast.dump(tree, include_attributes=True) == before
 
 
 def made():

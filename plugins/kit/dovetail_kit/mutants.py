@@ -43,8 +43,24 @@ OPERATORS: Final[dict[type[ast.AST], type[ast.AST]]] = {
     ast.NotEq: ast.Eq,
     ast.USub: ast.UAdd,
 }
-_PAIRS: Final = (("maximum", "minimum"), ("max", "min"), ("sum", "mean"), ("any", "all"), ("argmax", "argmin"))
-FUNCTIONS: Final = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])} | {"std": "var", "var": "std"}
+BOUNDARIES: Final[dict[type[ast.AST], type[ast.AST]]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+}
+_PAIRS: Final = (
+    ("maximum", "minimum"),
+    ("max", "min"),
+    ("sum", "mean"),
+    ("any", "all"),
+    ("argmax", "argmin"),
+    ("std", "var"),
+    ("floor", "ceil"),
+    ("startswith", "endswith"),
+)
+FUNCTIONS: Final = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])} | {"abs": "positive"}
+BUILTINS: Final = {"max": "min", "min": "max", "any": "all", "all": "any", "abs": "float", "sorted": "list"}
 NEGLIGIBLE: Final = 1e-5
 """Up to this size a number only keeps a division from being by zero, and no example will show it."""
 SHAPING: Final = ("axis", "keepdims", "strict", "dtype", "parents", "exist_ok")
@@ -259,26 +275,69 @@ def _mutants(node: ast.AST, lines: list[str], around: ast.AST | None = None) -> 
     """Yield the changes of a piece of code, which stands in another one."""
     if _is_passed_over(node):
         return
-    change = functools.partial(_with, lines=lines, around=around)
-    if isinstance(node, ast.BinOp | ast.AugAssign | ast.BoolOp | ast.UnaryOp) and type(node.op) in OPERATORS:
-        if not _joins_text(node):
-            yield change(node, node, "op", OPERATORS[type(node.op)]())
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.Invert):
-        yield change(node, node, "operand", ast.UnaryOp(op=node.op, operand=node.operand))
-    elif isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in OPERATORS:
-        yield change(node, node, "ops", [OPERATORS[type(node.ops[0])]()])
-    elif isinstance(node, ast.Constant) and (other := _other(node.value)) is not None:
-        yield change(node, node, "value", other)
-    elif isinstance(node, ast.Call):
-        function = node.func
-        if isinstance(function, ast.Attribute) and function.attr in FUNCTIONS:
-            yield change(node, function, "attr", FUNCTIONS[function.attr])
-        elif isinstance(function, ast.Name) and function.id in FUNCTIONS:
-            yield change(node, function, "id", FUNCTIONS[function.id])
+    if isinstance(node, ast.expr | ast.stmt):
+        for owner, field, new in _changes(node):
+            yield _with(node, owner, field, new, lines=lines, around=around)
     # around a sign, a keyword or an index stands what says where it is
     outer = around if isinstance(node, ast.UnaryOp | ast.keyword | ast.Slice | ast.Tuple) and around else node
     for child in _children(node):
         yield from _mutants(child, lines, outer)
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[ast.AST, str, Any]]:
+    """Yield what could be otherwise in a node: it or a node of it, the name of a field, and another value of that."""
+    match node:
+        case ast.BinOp() | ast.AugAssign() | ast.BoolOp() | ast.UnaryOp() if type(node.op) in OPERATORS:
+            if not _joins_text(node):
+                yield node, "op", OPERATORS[type(node.op)]()
+            yield from _without_its_complement(node)
+        case ast.UnaryOp(op=ast.Not() | ast.Invert()):
+            yield node, "operand", ast.UnaryOp(op=node.op, operand=node.operand)
+        case ast.Compare(ops=[operator]):
+            for table in (OPERATORS, BOUNDARIES):
+                if type(operator) in table:
+                    yield node, "ops", [table[type(operator)]()]
+        case ast.Subscript() if not _is_shape(node.value) and (end := _other_end(node.slice)):
+            yield node, "slice", end
+        case ast.Constant() if (other := _other(node.value)) is not None:
+            yield node, "value", other
+        case ast.Call(func=ast.Name(id=name)) if name in BUILTINS:
+            yield node.func, "id", BUILTINS[name]
+        case ast.Call(func=ast.Attribute(attr=name)) if name in FUNCTIONS:
+            yield node.func, "attr", FUNCTIONS[name]
+        case ast.Call(func=ast.Attribute(attr="where"), args=[condition, *choices]) if choices:
+            always, never = _joined(condition, ast.BitOr(), True), _joined(condition, ast.BitAnd(), False)
+            yield node, "args", [always, *choices]
+            # a constant instead of everything is what any example notices
+            yield from [(node, "args", [never, *choices])] * (ast.Constant not in map(type, choices))
+
+
+def _without_its_complement(node: ast.AST) -> Iterator[tuple[ast.AST, str, Any]]:
+    """Yield x for 1 - x."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and _is_one(node.left):
+        yield node, "right", ast.BinOp(left=ast.Constant(1), op=ast.Sub(), right=node.right)
+
+
+def _is_one(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value == 1 and not isinstance(node.value, bool)
+
+
+def _is_shape(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "shape"
+
+
+def _other_end(index: ast.expr) -> ast.expr | None:
+    """Return the index of the last item for that of the first, and the other way round; None for others."""
+    if isinstance(index, ast.Constant) and index.value == 0 and not isinstance(index.value, bool):
+        return ast.UnaryOp(op=ast.USub(), operand=ast.Constant(1))
+    if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub) and _is_one(index.operand):
+        return ast.Constant(0)
+    return None
+
+
+def _joined(condition: ast.expr, operator: ast.operator, value: bool) -> ast.expr:
+    """Return a condition that always holds, or never, and has the shape that it had."""
+    return ast.BinOp(left=condition, op=operator, right=ast.Constant(value))
 
 
 def _joins_text(node: ast.AST) -> bool:
@@ -328,8 +387,9 @@ def _with(
     after = ast.unparse(node)
     setattr(owner, field, old)
 
-    if isinstance(new, ast.expr):
-        ast.fix_missing_locations(ast.copy_location(new, node))
+    for each in new if isinstance(new, list) else [new]:
+        if isinstance(each, ast.expr) and not hasattr(each, "lineno"):
+            ast.fix_missing_locations(ast.copy_location(each, node))
     make, undo = (functools.partial(setattr, owner, field, value) for value in (new, old))
     column = len(lines[node.lineno - 1].encode()[: node.col_offset].decode()) + 1
     is_number = isinstance(node, ast.Constant) and isinstance(around, ast.expr)
