@@ -29,6 +29,8 @@ FIX = (
 OBSERVED: Final = (0.0, 9.0, 0.01, 0.2, 0.0, 40.0)
 SUSTAINED: Final = 6
 """What a controller sees, once and then as often as this each: some act only on what lasts."""
+BOUNDS: Final = (9.0,) * 30 + (0.0,) * 30
+"""What it sees in the end, which is long enough to arrive at most bounds of its coefficient."""
 ROUNDING = 1e-5
 FAR = 3.0
 """What fields are multiplied by, so that bounds are met."""
@@ -284,7 +286,7 @@ def _curve(subject: Subject, changed: dict[str, Any]) -> np.ndarray:
 def _coefficients(subject: Subject, changed: dict[str, Any]) -> np.ndarray:
     controller = subject.bind(**(subject.floats | changed))
     state, found = controller.init(0.1), []
-    for value in (*OBSERVED, *np.repeat(OBSERVED, SUSTAINED)):
+    for value in (*OBSERVED, *np.repeat(OBSERVED, SUSTAINED), *BOUNDS):
         state = controller.update(state, jnp.float32(value), jnp.int32(64))
         found.append(controller.coef(state))
     return np.array(found)
