@@ -5,9 +5,10 @@ kinds, in `dovetail.kinds`. Axes of arrays are named as in `docs/glossary.md`: `
 over prompts, `token` over positions.
 """
 
-from dovetail.config.settings import Sampling
-from dovetail.kinds import algorithm, data, episodes, model, observers, rollout, sizing
-from dovetail.kinds.algorithm import *  # noqa: F403
+from typing import TYPE_CHECKING
+
+from dovetail.config.settings import Sampling as Sampling  # noqa: PLC0414 (a re-export, as type checkers want it)
+from dovetail.kinds.algorithm import *  # noqa: F403 (`__all__` of each module lists its protocols)
 from dovetail.kinds.data import *  # noqa: F403
 from dovetail.kinds.episodes import *  # noqa: F403
 from dovetail.kinds.model import *  # noqa: F403
@@ -15,11 +16,5 @@ from dovetail.kinds.observers import *  # noqa: F403
 from dovetail.kinds.rollout import *  # noqa: F403
 from dovetail.kinds.sizing import *  # noqa: F403
 
-__all__ = ["Sampling"]
-__all__ += algorithm.__all__
-__all__ += data.__all__
-__all__ += episodes.__all__
-__all__ += model.__all__
-__all__ += observers.__all__
-__all__ += rollout.__all__
-__all__ += sizing.__all__
+if not TYPE_CHECKING:  # `pydoc` prints what is listed; pyright, which would lose the names above, is not to see it
+    __all__ = [name for name in globals() if not name.startswith("_") and name != "TYPE_CHECKING"]

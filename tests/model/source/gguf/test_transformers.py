@@ -106,14 +106,16 @@ def their_smollm2(smollm2):
 
 @needs_smollm2
 def test_smollm2_is_as_near_to_float64_as_theirs_within_a_factor_of_two(smollm2, their_smollm2):
-    """Logits reach 42, where float32 has steps of 4e-6; after 30 layers both are some 20 of these steps off."""
+    """Logits reach 42, where float32 has steps of 4e-6; after 30 layers both are some 20 of these steps off, and the one
+    of 2.5 million that is farthest off, 26 to 32, by the processor.
+    """
     tokenizer = HuggingFace(path=str(smollm2)).make([])
     for chat in CHATS:
         tokens = np.array([tokenizer.encode(tokenizer.render(chat))])
         exact = torch.log_softmax(llama_in_float64(their_smollm2, tokens), -1).numpy()
         mine, other = ours(smollm2, tokens), logps(their_smollm2, tokens)
-        np.testing.assert_allclose(mine, exact, atol=1.2e-4, rtol=0)
-        np.testing.assert_allclose(mine, other, atol=1.2e-4, rtol=0)
+        np.testing.assert_allclose(mine, exact, atol=1.5e-4, rtol=0)
+        np.testing.assert_allclose(mine, other, atol=1.5e-4, rtol=0)
         assert np.std(mine - exact) < 2 * np.std(other - exact)
 
 
