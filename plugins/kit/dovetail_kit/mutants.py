@@ -306,16 +306,22 @@ def _changes(node: ast.AST) -> Iterator[tuple[ast.AST, str, Any]]:
         case ast.Call(func=ast.Attribute(attr=name)) if name in FUNCTIONS:
             yield node.func, "attr", FUNCTIONS[name]
         case ast.Call(func=ast.Attribute(attr="where"), args=[condition, *choices]) if choices:
-            always, never = _joined(condition, ast.BitOr(), True), _joined(condition, ast.BitAnd(), False)
-            yield node, "args", [always, *choices]
-            # a constant instead of everything is what any example notices
-            yield from [(node, "args", [never, *choices])] * (ast.Constant not in map(type, choices))
+            yield from _without_its_guard(node, condition, choices)
 
 
 def _without_its_complement(node: ast.AST) -> Iterator[tuple[ast.AST, str, Any]]:
     """Yield x for 1 - x."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and _is_one(node.left):
         yield node, "right", ast.BinOp(left=ast.Constant(1), op=ast.Sub(), right=node.right)
+
+
+def _without_its_guard(
+    node: ast.Call, condition: ast.expr, choices: list[ast.expr]
+) -> Iterator[tuple[ast.AST, str, Any]]:
+    """Yield a choice that is always the first one; always the second one, too, unless an example sees a constant."""
+    yield node, "args", [_joined(condition, ast.BitOr(), True), *choices]
+    if not any(isinstance(choice, ast.Constant) for choice in choices):
+        yield node, "args", [_joined(condition, ast.BitAnd(), False), *choices]
 
 
 def _is_one(node: ast.AST) -> bool:

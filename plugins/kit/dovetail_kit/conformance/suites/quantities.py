@@ -142,9 +142,7 @@ def finite_differences(subject: Subject) -> None:
             float(np.sum(np.asarray(slope, np.float64) * moved[i])) for i, slope in zip(floats, slopes, strict=True)
         )
         sides = [
-            np.asarray(
-                subject.bind()(*(x + sign * moved.get(i, 0) if i in moved else x for i, x in enumerate(arguments)))
-            )
+            np.asarray(subject.bind()(*(x + sign * moved[i] if i in moved else x for i, x in enumerate(arguments))))
             for sign in (1, -1)
         ]
         found = float(np.sum(sides[0].astype(np.float64) - sides[1].astype(np.float64))) / 2
