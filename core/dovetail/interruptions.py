@@ -6,8 +6,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType
 from typing import NoReturn
 
@@ -78,7 +79,18 @@ def interruptions() -> Iterator[list[int]]:
         sys.unraisablehook = report
         _HEARD[:] = [heard for heard in _HEARD if heard is not came]
         for number, default in changed.items():
-            signal.signal(number, default)
+            if signal.getsignal(number) is note:
+                signal.signal(number, default)
+
+
+def ignore_further() -> None:
+    """Ignore from now on the signals by which others ask this process to end: it does. Ctrl-C still cuts it short.
+
+    Its status would be that of the second of two signals, and what closes at exit, such as a server, would be killed.
+    """
+    for name in _DEFAULTS.keys() - {"SIGINT"}:
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 @contextmanager
@@ -94,6 +106,15 @@ def uninterrupted() -> Iterator[None]:
         _WHOLE.pop()
 
 
+def has_come() -> bool:
+    """Tell whether a signal has come since `interruptions` was entered."""
+    return any(_HEARD)
+
+
+IS_ASKED: ContextVar[Callable[[], bool]] = ContextVar("whether this thread is asked to end", default=has_come)
+"""What `stop_if_asked` asks. Runs that share their compiled calls set another one, to end after the same step."""
+
+
 def stop_if_asked() -> None:
     """Raise the interrupt that a signal has asked for, at a place where it cannot be lost.
 
@@ -102,7 +123,7 @@ def stop_if_asked() -> None:
     Raises:
         KeyboardInterrupt: if a signal has come since `interruptions` was entered.
     """
-    if any(_HEARD):
+    if IS_ASKED.get()():
         raise KeyboardInterrupt
 
 

@@ -22,7 +22,7 @@ from dovetail.cli.exhausted import out_of_memory
 from dovetail.cli.terminal import Streams, streams
 from dovetail.cli.variables import shows_tracebacks, warn_of_misspelt
 from dovetail.errors import DISK, DovetailError, DovetailWarning, RunError, printable
-from dovetail.interruptions import interruptions, no_silent_success
+from dovetail.interruptions import ignore_further, interruptions, no_silent_success
 from dovetail.registry import add_file, current
 from dovetail.registry.compatibility import ENGINE
 from dovetail.registry.places import blamed
@@ -50,13 +50,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     traceback = shows_tracebacks() or FLAG in given
     warn_of_misspelt()
     with streams() as terminal, no_silent_success(), interruptions() as interrupted:
-        status = _run(given, traceback, interrupted, terminal)
-    if arguments is None:  # the process ends with this command
+        status = _run(given, traceback, interrupted, terminal, is_process=arguments is None)
+    if arguments is None:
         end_without_threads(status)
     return status
 
 
-def _run(given: Sequence[str], traceback: bool, interrupted: list[int], terminal: Streams) -> int:
+def _run(given: Sequence[str], traceback: bool, interrupted: list[int], terminal: Streams, *, is_process: bool) -> int:
     try:
         options = parse(given)
         for file in getattr(options, "plugins", ()):
@@ -68,6 +68,8 @@ def _run(given: Sequence[str], traceback: bool, interrupted: list[int], terminal
         raise
     except BaseException as error:  # a panic of a library in Rust is no Exception
         if isinstance(error, KeyboardInterrupt) or interrupted:
+            if is_process:
+                ignore_further()
             with suppress(OSError):  # the terminal may be gone
                 print("stopped; run the same command again to go on", file=sys.stderr, flush=True)
             return 128 + (interrupted[0] if interrupted else signal.SIGINT)

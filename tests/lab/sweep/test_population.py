@@ -1,5 +1,6 @@
 """Runs in threads whose calls are combined into one: each gets the same results as alone."""
 
+import signal
 import threading
 import time
 
@@ -10,6 +11,7 @@ from flax import nnx
 
 from dovetail.devices.compiled import compiled
 from dovetail.devices.population import make_model
+from dovetail.interruptions import interruptions, stop_if_asked
 from dovetail.protocols import Weights
 from dovetail_lab.sweep import population as module
 from dovetail_lab.sweep.population import Population
@@ -198,3 +200,34 @@ def test_equal_frozen_weights_are_one_copy():
     assert first.frozen is second.frozen
     assert other.frozen is not first.frozen
     assert float(second.trained["a"][0]) == 2.0
+
+
+def test_a_signal_ends_all_after_the_same_step():
+    """Even if one has looked before it came: that one would have to compile everything again to go on alone."""
+    came = threading.Event()
+
+    def sent(number):
+        if number == 3:
+            heard.append(signal.SIGTERM)
+            came.set()
+
+    def awaited(number):
+        if number == 3:
+            came.wait(60)
+
+    def steps(before, after):
+        def run(population):
+            for number in range(9):
+                before(number)
+                try:
+                    stop_if_asked()
+                except KeyboardInterrupt:
+                    return number
+                after(number)
+                population.align()
+            return None
+
+        return run
+
+    with interruptions() as heard:
+        assert together(steps(id, sent), steps(awaited, id)) == [4, 4]

@@ -136,7 +136,7 @@ def test_a_worker_that_is_asked_to_end_writes_the_checkpoints_of_its_trials(tmp_
         while process.poll() is None and not all(len(store.metrics(trial)) > 4 for trial in store.trials):
             time.sleep(0.05)
         process.terminate()
-        assert process.wait(60) == 128 + signal.SIGTERM, store.last_words(store.trials[0], 20)
+        assert process.wait(240) == 128 + signal.SIGTERM, store.last_words(store.trials[0], 20)
     for trial in store.trials:
         assert store.newest_checkpoint(trial) == 2 + store.metrics(trial)[-1]["step"] < 3000, (
             "after two of the warm start"

@@ -5,6 +5,9 @@ immediately: they wait until every run of the population waits in a call or at t
 function whose arguments have the same shapes are stacked and run under `jax.vmap`. Arguments that are identical arrays
 in all runs, such as the frozen base model under adapters, are not stacked, and there is one copy of them. Runs that
 have fallen behind, for example to sample another round, are served alone until they have caught up.
+
+A signal ends them all after the same step: the last one would have to compile what it had only called together before,
+which may take longer than the signal's sender waits before it kills the process.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import jax.numpy as jnp
 
 from dovetail.devices.compiled import Compiled
 from dovetail.devices.population import CURRENT
+from dovetail.interruptions import IS_ASKED, has_come
 from dovetail.protocols import Weights
 
 KEPT: Final = 64
@@ -55,16 +59,18 @@ class Population:
         self._changed = threading.Condition()
         self._making = threading.Lock()
         self._frozen: list[Any] = []
+        self._ends = False
 
     @contextlib.contextmanager
     def member(self, number: int) -> Iterator[None]:
         """Return a context in which the current thread's run belongs to the population, in its place among the runs."""
-        tokens = CURRENT.set(self), _MEMBER.set(number)
+        tokens = CURRENT.set(self), _MEMBER.set(number), IS_ASKED.set(lambda: self._ends)
         try:
             yield
         finally:
             CURRENT.reset(tokens[0])
             _MEMBER.reset(tokens[1])
+            IS_ASKED.reset(tokens[2])
             with self._changed:
                 self._alive -= 1
                 self._run_if_all_wait()
@@ -92,6 +98,7 @@ class Population:
         # the place in a stack may decide about the last bit, and which thread comes first is chance
         self._waiting.sort(key=lambda call: call.member)
         calls = [call for call in self._waiting if call.function is not None]
+        self._ends = self._ends or (not calls and has_come())
         served = calls or self._waiting
         self._waiting = [call for call in self._waiting if call not in served]
         # this thread serves all runs: an error that escaped here would leave the others waiting forever

@@ -29,7 +29,7 @@ import attrs
 from dovetail.config import load, run_id
 from dovetail.errors import DovetailError, RunError
 from dovetail.hookspecs import hookimpl
-from dovetail.interruptions import interruptions
+from dovetail.interruptions import ignore_further, interruptions
 from dovetail.registry import plugin_manager
 from dovetail_lab.sweep.store import CONFIG, LOG, Store
 from dovetail_lab.sweep.trial import Trial
@@ -211,6 +211,7 @@ def main() -> None:
         try:
             serve(Path(sys.argv[1]), sys.stdin, answers)
         except KeyboardInterrupt:
+            ignore_further()
             sys.exit(128 + (came[0] if came else signal.SIGINT))
 
 
