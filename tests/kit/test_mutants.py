@@ -10,7 +10,8 @@ from dovetail.cli import main
 from dovetail.errors import ConfigError
 from dovetail.registry import _discovered, current
 from dovetail.registry.one_file import FILES
-from dovetail_kit.mutants import _mutants, examine
+from dovetail_kit.mutants import examine
+from dovetail_kit.mutations import Hyperparameters, mutants_of
 
 SOURCE = '''
 """A loss and a reward."""
@@ -92,10 +93,12 @@ def told(file, capsys, *words):
 def test_what_the_examples_do_not_notice_is_told_with_its_line(file, capsys):
     out = told(file, capsys, "--only", "policy_loss.mine")
     line = SOURCE.splitlines().index("    x = jnp.where(mask, logps + 1e-8, 0.0)") + 1
+    minimum = SOURCE.splitlines().index("    return jnp.minimum(x, bound)") + 1
     guard = "jnp.where(mask, logps + 1e-08, 0.0)"
     sums = "-advantages * bounded(x, bound) + (x < 0) / 2"
     assert out.splitlines() == [
-        "policy_loss.mine: its examples notice 4 of 12 changes, but not",
+        "policy_loss.mine: its examples notice 4 of 13 changes, but not",
+        f"  acme_mutants.py:{minimum}:12: jnp.minimum(x, bound)  as  jnp.minimum(jnp.maximum(x, 1 / bound), bound)",
         f"  acme_mutants.py:{line}:9: {guard}  as  {guard.replace('mask', 'mask | True')}",
         f"  acme_mutants.py:{line}:25: logps + 1e-08  as  logps - 1e-08",
         f"  acme_mutants.py:{line}:39: 0.0  as  1.0  in  jnp.where(mask, logps + 1e-08, 0.0)",
@@ -108,7 +111,7 @@ def test_what_the_examples_do_not_notice_is_told_with_its_line(file, capsys):
 
 
 def test_nothing_is_told_of_what_they_pin_down(file, capsys):
-    assert told(file, capsys, "--only", "reward.brief") == "reward.brief: its examples notice 1 of 1 changes\n"
+    assert told(file, capsys, "--only", "reward.brief") == "reward.brief: its examples notice 2 of 2 changes\n"
 
 
 def test_classes_are_changed_too(file, capsys):
@@ -198,8 +201,8 @@ def halvings(n):
 def halved(completions):
     """How often the length can be halved.
 
-    >>> halved(["a"])
-    [0.0]
+    >>> halved(["ab"])
+    [1.0]
     """
     return [float(halvings(min(len(each), MOST))) for each in completions]
 
@@ -217,7 +220,7 @@ def plain(completions):
 def test_a_changed_loop_ends_and_the_examples_of_a_helper_count(file, capsys):
     file.write_text(LOOPS)
     assert told(file, capsys, "--only", "reward.halved").splitlines() == [
-        "reward.halved: its examples notice 9 of 9 changes",
+        "reward.halved: its examples notice 12 of 12 changes",
         "  not changed: MOST (not in a function)",
     ]
 
@@ -248,9 +251,12 @@ def test_a_helper_whose_examples_fail_is_named(file, capsys):
 )
 def test_equal_numbers_of_a_line_are_told_apart(lines, around):
     source = f"def f(x):\n{lines}\n"
-    numbers = [each for each in _mutants(ast.parse(source), source.splitlines()) if each.before.isdigit()]
+    numbers = [each for each in mutants_of(ast.parse(source), source.splitlines()) if each.before.isdigit()]
     assert [each.within for each in numbers] == around
     assert [lines[each.column - 1] for each in numbers] == [each.before for each in numbers]
+
+
+KNOWN = Hyperparameters(frozenset({"cap", "share"}), frozenset({"share"}))
 
 
 @pytest.mark.parametrize(
@@ -274,12 +280,28 @@ def test_equal_numbers_of_a_line_are_told_apart(lines, around):
         ("jnp.floor(x)", ["jnp.ceil(x)"]),
         ("x & y", ["x | y"]),
         ("not x", ["not not x"]),
+        ("n * x", ["n / x", "(n - 1) * x"]),
+        ("len(x) > y", ["len(x) <= y", "len(x) >= y", "len(x) - 1 > y"]),
+        ("range(each.size)", ["range(each.size - 1)"]),
+        ("f(each.size)", []),
+        ("n - 1", ["n + 1", "2"]),
+        (
+            "jnp.maximum(jnp.sum(mask), y)",
+            ["jnp.minimum(jnp.sum(mask), y)", "jnp.maximum(jnp.sum(mask) - 1, y)", "jnp.mean(mask)"],
+        ),
+        ("share * x", ["share / x", "(1 - share) * x"]),
+        ("f(self.share)", ["f(1 - self.share)"]),
+        ("1 - share", ["1 + share", "1 - (1 - share)", "2"]),
+        ("jnp.minimum(x, cap)", ["jnp.maximum(x, cap)", "jnp.minimum(jnp.maximum(x, 1 / cap), cap)"]),
+        ("jnp.minimum(x, y)", ["jnp.maximum(x, y)"]),
+        ("jnp.clip(x, -cap, cap)", ["jnp.clip(x, None, cap)", "jnp.clip(x, -cap, None)", "+cap"]),
+        ("jnp.clip(x, 0, cap)", ["jnp.clip(x, 0, None)", "1"]),
     ],
 )
 def test_what_is_changed(code, changed):
     tree = ast.parse(code)
     before = ast.dump(tree, include_attributes=True)
-    mutants = list(_mutants(tree, [code]))
+    mutants = list(mutants_of(tree, [code], KNOWN))
     assert [each.after for each in mutants] == changed
     for mutant in mutants:
         mutant.make()

@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -23,78 +23,15 @@ from dovetail.errors import ConfigError, listing, nearest
 from dovetail.registry import Component, Registry
 from dovetail.registry.compatibility import ENGINE, owner_of
 from dovetail_kit.conformance.suites.worked import run_examples
+from dovetail_kit.mutations import Definition, Hyperparameters, Mutant, children, is_passed_over, mutants_of
 
-OPERATORS: Final[dict[type[ast.AST], type[ast.AST]]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Pow: ast.Mult,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-    ast.Lt: ast.GtE,
-    ast.LtE: ast.Gt,
-    ast.Gt: ast.LtE,
-    ast.GtE: ast.Lt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.USub: ast.UAdd,
-}
-BOUNDARIES: Final[dict[type[ast.AST], type[ast.AST]]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-}
-_PAIRS: Final = (
-    ("maximum", "minimum"),
-    ("max", "min"),
-    ("sum", "mean"),
-    ("any", "all"),
-    ("argmax", "argmin"),
-    ("std", "var"),
-    ("floor", "ceil"),
-    ("startswith", "endswith"),
-)
-FUNCTIONS: Final = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])} | {"abs": "positive"}
-BUILTINS: Final = {"max": "min", "min": "max", "any": "all", "all": "any", "abs": "float", "sorted": "list"}
-NEGLIGIBLE: Final = 1e-5
-"""Up to this size a number only keeps a division from being by zero, and no example will show it."""
-SHAPING: Final = ("axis", "keepdims", "strict", "dtype", "parents", "exist_ok")
-"""Keyword arguments whose change is an error, or makes no difference."""
-LONGEST: Final = 80
-"""Characters of an expression that is printed around a change."""
 PATIENCE: Final = 10
 """How many times as many turns the `while` loops of a changed component may take, and a thousand more."""
-Definition = ast.FunctionDef | ast.ClassDef
 _TURN: Final = "_dovetail_turn"
 
 
 class Endless(BaseException):
     """A loop takes far more turns than before the change; no `except Exception` of a component is to catch it."""
-
-
-@attrs.frozen(kw_only=True)
-class Mutant:
-    """A change at a line and column, counted from 1, and the functions to make it in the syntax tree and to undo it.
-
-    `within` is the expression around a change of a number, if that is short.
-    """
-
-    line: int
-    column: int
-    before: str
-    after: str
-    within: str = ""
-    make: Callable[[], None] = attrs.field(repr=False, eq=False)
-    undo: Callable[[], None] = attrs.field(repr=False, eq=False)
-
-    def __str__(self) -> str:
-        around = f"  in  {self.within}" if self.within else ""
-        return f"{self.line}:{self.column}: {self.before}  as  {self.after}{around}"
 
 
 @attrs.frozen(kw_only=True)
@@ -177,7 +114,8 @@ def examine(component: Component) -> Verdict | None:
     trial = functools.partial(_is_noticed, shown=shown, module=module, used=used, flags=flags)
     before = Turns()
     trial(None, turns=before)
-    mutants = [mutant for node in used for mutant in _mutants(node, source.splitlines())]
+    known = Hyperparameters.of(used)
+    mutants = [mutant for node in used for mutant in mutants_of(node, source.splitlines(), known)]
     most = PATIENCE * before.taken + 1000
     unnoticed = [mutant for mutant in mutants if not trial(mutant, turns=Turns(most))]
     return Verdict(file=file, made=len(mutants), unnoticed=tuple(unnoticed), unchanged=unchanged)
@@ -246,9 +184,9 @@ def _unchanged(tree: ast.Module, used: list[Definition]) -> Iterator[str]:
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:
     """Yield the parts of a piece of code in which changes are looked for."""
-    if not _is_passed_over(node):
+    if not is_passed_over(node):
         yield node
-        for child in _children(node):
+        for child in children(node):
             yield from _code(child)
 
 
@@ -269,143 +207,3 @@ def _used(tree: ast.Module, name: str) -> list[Definition]:
             found.add(each)
             waiting += [node.id for node in ast.walk(known[each]) if isinstance(node, ast.Name)]
     return [node for each, node in known.items() if each in found]
-
-
-def _mutants(node: ast.AST, lines: list[str], around: ast.AST | None = None) -> Iterator[Mutant]:
-    """Yield the changes of a piece of code, which stands in another one."""
-    if _is_passed_over(node):
-        return
-    if isinstance(node, ast.expr | ast.stmt):
-        for owner, field, new in _changes(node):
-            yield _with(node, owner, field, new, lines=lines, around=around)
-    # around a sign, a keyword or an index stands what says where it is
-    outer = around if isinstance(node, ast.UnaryOp | ast.keyword | ast.Slice | ast.Tuple) and around else node
-    for child in _children(node):
-        yield from _mutants(child, lines, outer)
-
-
-def _changes(node: ast.AST) -> Iterator[tuple[ast.AST, str, Any]]:
-    """Yield what could be otherwise in a node: it or a node of it, the name of a field, and another value of that."""
-    match node:
-        case ast.BinOp() | ast.AugAssign() | ast.BoolOp() | ast.UnaryOp() if type(node.op) in OPERATORS:
-            if not _joins_text(node):
-                yield node, "op", OPERATORS[type(node.op)]()
-            yield from _without_its_complement(node)
-        case ast.UnaryOp(op=ast.Not() | ast.Invert()):
-            yield node, "operand", ast.UnaryOp(op=node.op, operand=node.operand)
-        case ast.Compare(ops=[operator]):
-            for table in (OPERATORS, BOUNDARIES):
-                if type(operator) in table:
-                    yield node, "ops", [table[type(operator)]()]
-        case ast.Subscript() if not _is_shape(node.value) and (end := _other_end(node.slice)):
-            yield node, "slice", end
-        case ast.Constant() if (other := _other(node.value)) is not None:
-            yield node, "value", other
-        case ast.Call(func=ast.Name(id=name)) if name in BUILTINS:
-            yield node.func, "id", BUILTINS[name]
-        case ast.Call(func=ast.Attribute(attr=name)) if name in FUNCTIONS:
-            yield node.func, "attr", FUNCTIONS[name]
-        case ast.Call(func=ast.Attribute(attr="where"), args=[condition, *choices]) if choices:
-            yield from _without_its_guard(node, condition, choices)
-
-
-def _without_its_complement(node: ast.AST) -> Iterator[tuple[ast.AST, str, Any]]:
-    """Yield x for 1 - x."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and _is_one(node.left):
-        yield node, "right", ast.BinOp(left=ast.Constant(1), op=ast.Sub(), right=node.right)
-
-
-def _without_its_guard(
-    node: ast.Call, condition: ast.expr, choices: list[ast.expr]
-) -> Iterator[tuple[ast.AST, str, Any]]:
-    """Yield a choice that is always the first one; always the second one, too, unless an example sees a constant."""
-    yield node, "args", [_joined(condition, ast.BitOr(), True), *choices]
-    if not any(isinstance(choice, ast.Constant) for choice in choices):
-        yield node, "args", [_joined(condition, ast.BitAnd(), False), *choices]
-
-
-def _is_one(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value == 1 and not isinstance(node.value, bool)
-
-
-def _is_shape(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "shape"
-
-
-def _other_end(index: ast.expr) -> ast.expr | None:
-    """Return the index of the last item for that of the first, and the other way round; None for others."""
-    if isinstance(index, ast.Constant) and index.value == 0 and not isinstance(index.value, bool):
-        return ast.UnaryOp(op=ast.USub(), operand=ast.Constant(1))
-    if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub) and _is_one(index.operand):
-        return ast.Constant(0)
-    return None
-
-
-def _joined(condition: ast.expr, operator: ast.operator, value: bool) -> ast.expr:
-    """Return a condition that always holds, or never, and has the shape that it had."""
-    return ast.BinOp(left=condition, op=operator, right=ast.Constant(value))
-
-
-def _joins_text(node: ast.AST) -> bool:
-    """Return whether an operator has a text beside it, as in `folder / 'name'`."""
-    texts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.JoinedStr | ast.Constant)]
-    return any(isinstance(part, ast.JoinedStr) or isinstance(part.value, str) for part in texts)
-
-
-def _is_passed_over(node: ast.AST) -> bool:
-    """Return whether a piece of code is for messages, or only refuses an input."""
-    return isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr) or _is_guard(node)
-
-
-def _is_guard(node: ast.AST) -> bool:
-    """Return whether a piece of code only refuses an input."""
-    return isinstance(node, ast.If) and all(isinstance(each, ast.Raise) for each in node.body) and not node.orelse
-
-
-def _children(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what a node consists of, without annotations, decorators, defaults, docstrings and axes."""
-    for name, value in ast.iter_fields(node):
-        if name in ("annotation", "returns", "decorator_list") or isinstance(value, ast.arguments):
-            continue
-        if isinstance(node, ast.keyword) and node.arg in SHAPING:
-            continue
-        parts = value if isinstance(value, list) else [value]
-        if isinstance(node, ast.ClassDef):
-            parts = [part for part in parts if isinstance(part, ast.FunctionDef)]
-        yield from (part for part in parts if isinstance(part, ast.AST))
-
-
-def _other(value: Any) -> Any:
-    """Return another number, or None for what is not to be changed."""
-    if isinstance(value, bool):
-        return not value
-    if not isinstance(value, int | float) or 0 < abs(value) <= NEGLIGIBLE:
-        return None
-    return value + 1 if isinstance(value, int) or not value else 2 * value
-
-
-def _with(
-    node: ast.expr | ast.stmt, owner: ast.AST, field: str, new: Any, *, lines: list[str], around: ast.AST | None
-) -> Mutant:
-    """Return the change that gives a field of a node, or of one in it, another value."""
-    old, before = getattr(owner, field), ast.unparse(node)
-    setattr(owner, field, new)
-    after = ast.unparse(node)
-    setattr(owner, field, old)
-
-    for each in new if isinstance(new, list) else [new]:
-        if isinstance(each, ast.expr) and not hasattr(each, "lineno"):
-            ast.fix_missing_locations(ast.copy_location(each, node))
-    make, undo = (functools.partial(setattr, owner, field, value) for value in (new, old))
-    column = len(lines[node.lineno - 1].encode()[: node.col_offset].decode()) + 1
-    is_number = isinstance(node, ast.Constant) and isinstance(around, ast.expr)
-    within = ast.unparse(around) if is_number and around else ""
-    return Mutant(
-        line=node.lineno,
-        column=column,
-        before=before,
-        after=after,
-        within=within if len(within) <= LONGEST else "",
-        make=make,
-        undo=undo,
-    )
