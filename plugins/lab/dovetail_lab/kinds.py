@@ -63,9 +63,9 @@ class Result:
     """What a proposal has come to, as the mean over its seeds.
 
     Attributes:
-        value: the last value of the metric, signed so that higher is better; None if a run of it failed or was
-            stopped early.
-        curve: its (step, value) pairs, signed likewise; empty if a run of it failed.
+        value: the last value of the metric, signed so that higher is better; never NaN or infinite. None if a run of it
+            failed or was stopped early, or if its last value is not finite.
+        curve: its (step, value) pairs, signed likewise, without what is not finite; empty if a run of it failed.
     """
 
     value: float | None

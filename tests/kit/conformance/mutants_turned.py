@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Annotated, Any
 
 import attrs
@@ -88,6 +89,18 @@ class ForgetsByItsDecay(_Remembers):
 def no_better_than_half(curve, others):
     there = [other[-1][1] for other in others if other[-1][0] >= curve[-1][0]]
     return bool(there) and max(v for _, v in curve) <= sorted(there)[len(there) // 2]
+
+
+@caught_by("early_stopping", "bears_what_has_diverged")
+def below_the_mean(curve, others):
+    there = [dict(other)[curve[-1][0]] for other in others if curve[-1][0] in dict(other)]
+    return len(there) > 2 and curve[-1][1] < sum(there) / len(there)
+
+
+@caught_by("early_stopping", "bears_what_has_diverged", raises="OverflowError")
+def in_whole_percent(curve, others):
+    there = [round(100 * dict(other)[curve[-1][0]]) for other in others if curve[-1][0] in dict(other)]
+    return len(there) > 2 and 100 * curve[-1][1] < median(there)
 
 
 @caught_by("early_stopping", "has_patience")

@@ -35,6 +35,7 @@ WITH_CONTROLS = (
     "rates",
     "slips",
     "spellings",
+    "sweeps",
     "turned",
     "variants",
     "words",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
@@ -15,7 +16,9 @@ def prunes(optuna: ModuleType, pruner: Any, curve: Curve, others: Iterable[Curve
     study = optuna.create_study(direction="maximize")
     for other in others:
         study.add_trial(_trial(optuna, other, optuna.trial.TrialState.COMPLETE))
-    return bool(pruner.prune(study, _trial(optuna, curve, optuna.trial.TrialState.RUNNING)))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "All-NaN", RuntimeWarning)  # a trial that has diverged from the start
+        return bool(pruner.prune(study, _trial(optuna, curve, optuna.trial.TrialState.RUNNING)))
 
 
 def as_reported(value: float) -> float:

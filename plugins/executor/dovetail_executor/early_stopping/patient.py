@@ -43,6 +43,5 @@ def patient(curve: Curve, *, patience: Annotated[int, Ge(0)] = 3, min_delta: Ann
         return True  # Optuna's maximum of NaN alone decides nothing
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        warnings.filterwarnings("ignore", "All-NaN", RuntimeWarning)
         rule = optuna.pruners.PatientPruner(None, patience, min_delta)
         return prunes(optuna, rule, curve)

@@ -352,6 +352,36 @@ def zero_is_a_value(subject: Subject) -> None:
                 )
 
 
+@check("sampler", when=_learns, slow=True, fix="Compare with results that have a value, and replace what has none.")
+def learns_after_a_failure(subject: Subject) -> None:
+    """If what it proposes depends on the results, it does so also where the first trial failed.
+
+    A failure that is kept as the best so far, as NaN or as infinity, is never replaced: nothing beats it.
+    """
+    courses = {
+        fails: [[each.values for each in _told(subject, sign, fails)] for sign in (1.0, -1.0)]
+        for fails in (False, True)
+    }
+    (up, down), (up_after, down_after) = courses[False], courses[True]
+    if up != down and up_after == down_after:
+        raise Failed(
+            f"where the first trial failed, {LEARNT} proposals are the same whatever the results of the others"
+        )
+
+
+def _told(subject: Subject, sign: float, fails: bool) -> list[Any]:
+    """Return the proposals of a study whose results rise, or fall, with the learning rate; the first one may fail."""
+    from dovetail_lab.kinds import Result
+
+    _, study = open_study(subject, LEARNT)
+    proposals: list[Any] = []
+    while len(proposals) < LEARNT and (proposal := study.ask()) is not None:
+        value = None if fails and not proposals else sign * math.log10(proposal.values["train.lr"])
+        study.tell(len(proposals), Result(value=value, curve=() if value is None else ((1, value),)))
+        proposals.append(proposal)
+    return proposals
+
+
 def _learnt(subject: Subject, value: float, others: float) -> list[dict[str, float]]:
     """Return what is proposed after one result with a value, and others about another value."""
     from dovetail_lab.kinds import Result

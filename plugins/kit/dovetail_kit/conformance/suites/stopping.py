@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -121,6 +123,52 @@ def stops_the_hopeless(subject: Subject) -> None:
 
 def _orders(others: list[Any]) -> tuple[list[Any], ...]:
     return others, others[::-1], others[7:] + others[:7]
+
+
+@check(
+    "early_stopping",
+    fix="Leave out what is -inf, or take a median or a rank, in which it is the worst; a mean or a deviation is lost.",
+)
+def bears_what_has_diverged(subject: Subject) -> None:
+    """A figure that is not finite, which a curve has as -inf, ends in no error; one such trial among 21 others neither
+    saves a hopeless trial nor has the best one stopped.
+
+    A mean over trials is -inf, or NaN, from the first one on that diverges, and the rule stops nothing any more.
+    """
+    others = [[(step, 0.01 * (trial * 7 % 20) * step) for step in range(0, 101, 5)] for trial in range(20)]
+    level, best = (
+        [(step, value + slope * step) for step in range(0, 101, 5)] for value, slope in ((HOPELESS, 0), (1, 1))
+    )
+    stops = _is_ever_stopped(subject, level, others)
+    for where, broken in _diverged(others[-1]):
+        beside = [*others, broken]
+        for _, curve in _diverged(others[3]):
+            _asked(subject, curve, [list(other) for other in beside])
+        if stops and not _is_ever_stopped(subject, level, beside):
+            raise Failed(
+                f"a trial that stays at {HOPELESS:g} is stopped beside 20 others, and is not once another one is -inf"
+                f" {where}"
+            )
+        if not subject.declared.get("absolute") and _is_ever_stopped(subject, best, beside):
+            raise Failed(f"beside 21 others, of which one is -inf {where}, it stops the best one")
+
+
+def _diverged(curve: Any) -> Iterator[tuple[str, Any]]:
+    """Yield a curve that is not finite somewhere, and where."""
+    steps = [step for step, _ in curve]
+    for where, those in (
+        ("at first", steps[:1]),
+        ("in the middle", steps[9:11]),
+        ("in the end", steps[-4:]),
+        ("throughout", steps),
+    ):
+        yield where, [(step, -math.inf if step in those else value) for step, value in curve]
+
+
+def _is_ever_stopped(subject: Subject, curve: Any, others: Any) -> bool:
+    """Return whether a trial is stopped at some of its figures."""
+    lengths = range(1, len(curve) + 1)
+    return any(_asked(subject, curve[:length], [list(other) for other in others]) for length in lengths)
 
 
 def _graces(component: Component) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from dovetail.errors import ConfigError
@@ -11,6 +12,7 @@ from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 
 DRAWS, STEPS = 8, 100
+FIRST = 2
 MANY = 200
 """More proposals than any sampler has use for in so small a study."""
 ENOUGH = 60
@@ -32,7 +34,9 @@ def open_study(subject: Subject, draws: int = DRAWS, seed: int = 0) -> Any:
         raise Inapplicable(f"it cannot be opened here: {error}") from error
 
 
-def play_study(subject: Subject, draws: int = DRAWS, seed: int = 0) -> list[Any]:
+def play_study(
+    subject: Subject, draws: int = DRAWS, seed: int = 0, fails: Callable[[int], bool] = lambda number: number % 5 == 4
+) -> list[Any]:
     """Ask as long as there is something, and tell a result of each: one in five fails, the others prefer high rates."""
     from dovetail_lab.kinds import Result
 
@@ -43,7 +47,7 @@ def play_study(subject: Subject, draws: int = DRAWS, seed: int = 0) -> list[Any]
         if number == MANY:
             raise Failed(f"asked for {draws} settings, it proposes more than {MANY}")
         proposals.append(proposal)
-        value = None if number % 5 == 4 else math.log10(proposal.values["train.lr"])
+        value = None if fails(number) else math.log10(proposal.values["train.lr"])
         study.tell(number, Result(value=value, curve=() if value is None else ((1, value),)))
     return proposals
 
@@ -81,6 +85,21 @@ def stays_in_the_space(subject: Subject) -> None:
     asked = sum(study.ask() is not None for _ in range(MANY))
     if asked != DRAWS:
         raise Failed(f"with no result told, it proposes {asked} settings of {DRAWS}")
+
+
+@check("sampler", fix="Leave out results whose value is None; while there is no other, draw as at first.")
+def goes_on_after_failures(subject: Subject) -> None:
+    """It goes on, within the space, if the first two trials fail or are stopped early, or if all do.
+
+    A result that failed and is kept as the best one so far is compared with every later one, which ends the sweep, or
+    is never replaced.
+    """
+    space, _ = open_study(subject)
+    for fails in (lambda number: number < FIRST, lambda number: True):
+        proposals = play_study(subject, fails=fails)
+        outside = [each for each in proposals if not all(space[key].allows(each.values[key]) for key in space)]
+        if outside or not proposals:
+            raise Failed(f"after failures it proposes {outside[0].values if outside else 'nothing'}")
 
 
 @check("sampler", fix="Let what is asked depend on the number of draws only by where it ends.")
