@@ -26,6 +26,7 @@ PREFIX = "tests.kit.conformance.mutants_"
 WITH_CONTROLS = (
     "apart",
     "contrasts",
+    "corners",
     "limits",
     "loops",
     "manners",

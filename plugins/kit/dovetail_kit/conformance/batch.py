@@ -228,6 +228,18 @@ def is_float(value: Any) -> bool:
     return is_array(value) and jnp.issubdtype(value.dtype, jnp.floating)
 
 
+def without_turns(fields: Fields) -> Fields:
+    """Let the completions without policy tokens be episodes that have failed before their first turn."""
+    empty = ~fields["mask"].any(axis=1)
+    records = ("turn_mask", "turn_rewards", "void_turns", "tool_calls", "tool_errors")
+    gone = {
+        name: np.where(empty.reshape(-1, *[1] * (fields[name].ndim - 1)), 0, fields[name])
+        for name in records
+        if name in fields
+    }
+    return fields | {name: value.astype(fields[name].dtype) for name, value in gone.items()}
+
+
 def in_one_turn(fields: Fields) -> Fields:
     """Give every episode a single turn, which starts from the same state."""
     rows = np.arange(ROWS)

@@ -41,7 +41,11 @@ def linearity(subject: Subject) -> None:
         raise Failed(f"it reads {', '.join(case.variables)}, which every forward pass of an update changes")
 
 
-@check("loss_agg", claim="sums_to_one", fix="Divide by the sum of the numerators over the rows that count.")
+@check(
+    "loss_agg",
+    claim="sums_to_one",
+    fix="Divide by the sum of the numerators over the rows and turns that have a policy token.",
+)
 def normaliser(subject: Subject) -> None:
     """The weights add up to 1, so the loss is a mean whatever the lengths.
 
@@ -53,6 +57,9 @@ def normaliser(subject: Subject) -> None:
         mask = fields["mask"] if seed == 0 else fields["mask"][::-1].copy()
         total = case.run(fields | {"mask": mask}).value.sum()
         same(total, 1.0, "the sum of the weights")
+    later = batch.with_mask(case.fields(), _without_first_turns(case.fields()["mask"]))
+    if {"turns", "turn_mask"} & {*later}:
+        same(case.run(later).value.sum(), 1.0, "where the first of several turns has no policy token: the sum of them")
     many = _repeated(case.fields(), 1, MANY)
     same(case.eager(many).value.sum(), 1.0, f"the sum of the weights of {many['mask'].sum()} tokens", within=1e-4)
 
@@ -85,6 +92,12 @@ def mean_or_sum(subject: Subject) -> None:
             f"with twice the completions of each prompt the total of the weights is {within:.5g} times what it was, and"
             f" {more:.5g} times with twice the prompts"
         )
+
+
+def _without_first_turns(mask: np.ndarray) -> np.ndarray:
+    """Return a mask that leaves out the first turn of episodes of several."""
+    turns = batch.make_turns()["turns"]
+    return mask & ((turns > 0) | (turns.max(axis=1, keepdims=True) == 0))
 
 
 def _repeated(fields: batch.Fields, axis: int, times: int = 2) -> batch.Fields:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import builtins
 import contextlib
 import copy
+import itertools
 import json
 import random
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -16,7 +18,7 @@ from dovetail.errors import DovetailError, listing
 from dovetail.kinds.data import ASSISTANT
 from dovetail.protocols import Call, Parsed, Result, Step, Tool, Turn
 from dovetail.ranges import plain
-from dovetail.registry import current
+from dovetail.registry import Component, current
 from dovetail_agent.signature import arguments, schema
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
@@ -32,6 +34,9 @@ MARK = "dovetail_has_run_it"
 TURNS = 12
 MADE_UP: Final = (int, str, lambda number: [number, number + 1])
 """What a column may hold, as a function of a number."""
+WHICH: Final = re.compile(r"\b(first|last) (?:number|integer)\b", re.IGNORECASE)
+NUMBERS: Final = ("3", "8", "12", "25", "345", "678", "1234", "9876", "12345", "67890")
+"""Of one to five digits, two of each."""
 STEADY: Final = ("sky", "1 + 2", "3")
 """Texts that arguments may hold."""
 ANSWERS: Final = (str, int, float, list, dict, Result)
@@ -320,6 +325,44 @@ def announces_its_columns(subject: Subject) -> None:
     unannounced = seen - {"prompt", *interaction.columns}
     if unannounced:
         raise Failed(f"reset looks at {listing(map(repr, unannounced))}, and `columns` is {interaction.columns}")
+
+
+@check(
+    "interaction",
+    when=lambda component: bool(WHICH.search(_told_of(component))),
+    fix="Take the last match, re.findall(...)[-1], if the docstring says the last; or correct what it says.",
+)
+def the_number_that_it_says(subject: Subject) -> None:
+    """If its docstring speaks of the last number of a turn, or of the first, a turn of two is answered as that alone.
+
+    What comes before is what a policy thinks aloud: an episode would go by a number that it has considered and dropped.
+    """
+    said = {word.lower() for word in WHICH.findall(_told_of(subject.component))}
+    if len(said) > 1:
+        raise Inapplicable("its docstring speaks of the first number and of the last one")
+    (which,) = said
+    interaction: Any = subject.bind()
+    state, _ = interaction.reset(_example(interaction), np.random.default_rng(0))
+
+    def answer(text: str) -> Any:
+        step = interaction.step(state, Turn(text=text, number=0), np.random.default_rng(0))
+        return repr((step.state, step.messages, step.reward, step.done))
+
+    other_one: list[str] = []
+    for one, other in ((one, other) for one, other in itertools.permutations(NUMBERS, 2) if len(one) == len(other)):
+        text, (meant, passed_over) = f"{one}, or {other}", (other, one) if which == "last" else (one, other)
+        if answer(meant) == answer(passed_over):
+            continue
+        if answer(text) != answer(passed_over):
+            return
+        other_one.append(f"'{text}' is answered as '{passed_over}' is, and its docstring says the {which} number")
+    if other_one:
+        raise Failed(other_one[0])
+
+
+def _told_of(component: Component) -> str:
+    """Return its docstring in one line."""
+    return " ".join(component.doc.split())
 
 
 class _Watched(dict[str, Any]):

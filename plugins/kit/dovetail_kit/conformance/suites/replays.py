@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from dovetail.errors import listing
-from dovetail_kit.conformance.check import Failed, check
+from dovetail.registry import Component
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.states import differing, shapes
 from dovetail_kit.conformance.subject import Subject, allows
 
@@ -17,6 +18,7 @@ FRESH, ROWS, TOKENS, PROMPT = 3, 4, 5, 2
 STEPS = 6
 MANY = 40
 HALF = 0.5
+EXPONENT = re.compile(r"^(alpha|power|exponent)$")
 CAPACITY, ROOM = "capacity", 24
 AGE, OLD = re.compile(r"^max(imum)?_(age|staleness)$"), 3
 IDS = 260_000
@@ -220,6 +222,44 @@ def lets_go_of_what_is_old(subject: Subject) -> None:
     ages = _ages(Subject(subject.component, {**subject.given, name: OLD}).bind())
     if max(ages, default=0) > OLD + 1:  # whether the step in which it was sampled counts is the author's choice
         raise Failed(f"with '{name}' = {OLD} a group joins {max(ages)} steps after it was sampled")
+
+
+def _exponents(component: Component) -> list[str]:
+    return [name for name in component.params if EXPONENT.search(name) and allows(component, name, 0.0)]
+
+
+@check(
+    "replay",
+    when=lambda component: bool(_exponents(component)),
+    fix="Give what may not be drawn a weight of zero after the power is taken: np.where(spread > 0, spread**alpha, 0).",
+)
+def a_power_of_zero_lets_nothing_in(subject: Subject) -> None:
+    """With a number called `alpha`, `power` or `exponent` at 0, no group of equal scores joins, unless some does with
+    its default.
+
+    0**0 is 1: what has a priority of zero, and is never drawn otherwise, is drawn as often as everything else.
+    """
+    if _equal_joined(subject.bind()):
+        raise Inapplicable("groups of equal scores join")
+    for name in _exponents(subject.component):
+        joined = _equal_joined(Subject(subject.component, {**subject.given, name: 0.0}).bind())
+        if joined:
+            raise Failed(
+                f"with '{name}' = 0, {joined} groups of equal scores join in {MANY} steps; otherwise none does"
+            )
+
+
+def _equal_joined(replay: Any) -> int:
+    """Return how many groups of equal scores join where one of the groups of each step is such a group."""
+    state, joined = replay.init(_empty()), 0
+    for step in range(MANY):
+        fresh = _fresh(step)
+        fresh["scores"][step % 2] = 1.0
+        fresh["score_table"] = fresh["scores"][..., None]
+        earlier, state, _ = _step(replay, state, step, fresh)
+        there = earlier["mask"].any(axis=(1, 2))
+        joined += int(np.sum(there & (np.ptp(earlier["scores"], axis=1) == 0)))
+    return joined
 
 
 def _ages(replay: Any) -> list[int]:

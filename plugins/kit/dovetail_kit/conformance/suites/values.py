@@ -79,18 +79,18 @@ def _is_cast(subject: Subject, dtype: Any) -> bool:
 
 @check(*ARRAYS, when=on_batch, fix="Look for a division by a count that may be zero, or the logarithm of zero.")
 def finite_results(subject: Subject) -> None:
-    """Ordinary inputs, with a completion without policy tokens among them, give finite values and metrics.
+    """Ordinary inputs, with a completion without policy tokens among them, which may be an episode without a turn, give
+    finite values and metrics.
 
     A single NaN in a value reaches all weights in the next update.
     """
     case = ArrayCase.of(subject)
-    result = case.run(case.fields())
-    mask = case.fields()["mask"]
-    for value in (*case.first().values, *result.values):
-        everywhere = subject.component.kind in ZERO_OUTSIDE
-        finite(value if everywhere else value[read_where(value, mask)], "the value")
-    for name, metric in result.metrics.items():
-        finite(metric, f"the metric '{name}'")
+    mask, everywhere = case.fields()["mask"], subject.component.kind in ZERO_OUTSIDE
+    for result in (case.first(), case.run(case.fields()), case.run(batch.without_turns(case.fields()))):
+        for value in result.values:
+            finite(value if everywhere else value[read_where(value, mask)], "the value")
+        for name, metric in result.metrics.items():
+            finite(metric, f"the metric '{name}'")
 
 
 @check(*ZERO_OUTSIDE, fix="End with jnp.where(mask, value, 0.0).")

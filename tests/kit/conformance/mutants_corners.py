@@ -1,0 +1,103 @@
+"""Components that are wrong where something is empty, zero or said twice."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar
+
+import attrs
+import jax.numpy as jnp
+import numpy as np
+from annotated_types import Ge
+from tests.kit.conformance.mutants import caught_by, right
+from tests.kit.conformance.mutants_contrasts import GO_ON, Counts
+
+import dovetail
+from dovetail.arrays import Turns
+from dovetail.protocols import Step
+
+
+@caught_by("loss_agg", "normaliser")
+@dovetail.declares(sums_to_one=True)
+def over_the_highest_turn_number(turns, mask):
+    of = Turns.of(turns, mask)
+    count = jnp.max(jnp.where(mask, turns + 1, 0), axis=1, keepdims=True).astype(jnp.float32)
+    share = of.per_token(1.0 / jnp.maximum(of.lengths, 1.0))
+    return share / jnp.maximum(count, 1.0) / jnp.maximum(jnp.sum(count > 0), 1.0)
+
+
+@right("loss_agg")
+@dovetail.declares(sums_to_one=True)
+def over_turns_with_tokens(turns, mask):
+    """w = 1 / (n·K·N), with n the tokens of one of the turns, K the turns of a completion that the mask has, N completions."""
+    of = Turns.of(turns, mask)
+    count = jnp.sum(of.live, axis=1, keepdims=True, dtype=jnp.float32)
+    share = of.per_token(1.0 / jnp.maximum(of.lengths, 1.0))
+    return share / jnp.maximum(count, 1.0) / jnp.maximum(jnp.sum(count > 0), 1.0)
+
+
+@caught_by("completion_filter", "finite_results")
+def share_of_errors(mask, tool_errors, turn_mask, *, most: Annotated[float, Ge(0)] = 0.5):
+    turns = jnp.sum(turn_mask, axis=1, dtype=jnp.float32)
+    kept = mask & (tool_errors <= most * turns)[:, None]
+    return kept, {"errors": tool_errors / turns}
+
+
+@attrs.frozen(kw_only=True)
+class DrawsByItsSpread:
+    """A group of the step before, drawn by the power of the deviation of its scores.
+
+    Attributes:
+        alpha: the power.
+    """
+
+    groups: ClassVar[int] = 1
+    alpha: Annotated[float, Ge(0)] = 1.0
+
+    def init(self, empty: Any) -> Any:
+        return {name: np.zeros((3, *array.shape), array.dtype) for name, array in empty.items()}
+
+    def weight(self, spread: Any) -> Any:
+        return np.where(spread > 0, spread**self.alpha, 0.0)
+
+    def step(self, state: Any, fresh: Any, rng: Any) -> Any:
+        weight = self.weight(state["scores"].std(axis=1)) * state["mask"].any(axis=(1, 2))
+        kept = {name: array.copy() for name, array in fresh.items()}
+        if not weight.any():
+            return {name: np.zeros_like(array[:1]) for name, array in state.items()}, kept
+        drawn = rng.choice(3, p=weight / weight.sum())
+        return {name: array[[drawn]] for name, array in state.items()}, kept
+
+
+right("replay")(DrawsByItsSpread)
+
+
+@caught_by("replay", "a_power_of_zero_lets_nothing_in")
+@attrs.frozen(kw_only=True)
+class DrawsWhatHasNoSpread(DrawsByItsSpread):
+    def weight(self, spread: Any) -> Any:
+        return spread**self.alpha
+
+
+@attrs.frozen(kw_only=True)
+class GoesByTheLast(Counts):
+    """The last number of a turn with three digits is how far the policy has counted."""
+
+    at: ClassVar[int] = -1
+
+    def step(self, state: Any, turn: Any, rng: Any) -> Step:
+        found = re.findall(r"\b\d{3}\b", turn.text)
+        done = state >= 2
+        reward = float(found[self.at]) if found else 0.0
+        return Step(state=state + 1, messages=() if done else GO_ON, reward=reward, done=done)
+
+
+right("interaction")(GoesByTheLast)
+
+
+@caught_by("interaction", "the_number_that_it_says")
+@attrs.frozen(kw_only=True)
+class GoesByTheFirst(GoesByTheLast):
+    """The last number of a turn with three digits is how far the policy has counted."""
+
+    at: ClassVar[int] = 0
