@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import Annotated
 
+import attrs
 import jax
 import jax.numpy as jnp
-from annotated_types import Ge
-from tests.kit.conformance.mutants import caught_by
+import numpy as np
+from annotated_types import Ge, Gt, Interval
+from tests.kit.conformance.mutants import caught_by, right
 from tests.kit.conformance.mutants_batches import alive, group_mean, spread
+from tests.kit.conformance.mutants_contrasts import ANSWER
 from tests.kit.conformance.mutants_losses import clean
+
+import dovetail
+from dovetail.arrays import Groups
 
 
 @caught_by("policy_loss", "bounds_of_one_side")
@@ -85,3 +92,123 @@ def only_void_turns(void_turns, mask):
 @caught_by("completion_filter", "every_number_counts")
 def at_least_two(mask, *, least: Annotated[int, Ge(0)] = 2):
     return mask & (jnp.sum(jax.lax.stop_gradient(mask), axis=1, keepdims=True) >= 2)
+
+
+@caught_by("advantage", "bounds_both_sides")
+def advantages_bounded_above(scores, group_ids, mask, *, clip: Annotated[float, Gt(0)] = 1.0):
+    x, live = alive(scores.astype(jnp.float32), mask)
+    return spread(jnp.minimum(x - group_mean(x, group_ids, live), clip), mask)
+
+
+@right("advantage")
+def advantages_bounded(scores, group_ids, mask, *, clip: Annotated[float, Gt(0)] = 1.0):
+    """A = scores - mean over group_ids, at most clip and at least -clip; on the mask."""
+    groups = Groups.of(group_ids, mask)
+    x, live = alive(groups.above_lowest(scores), mask)
+    gap = x - group_mean(x, group_ids, live)
+    return spread(jnp.clip(jnp.where(jnp.abs(gap) > 1e-3 * jnp.abs(x), gap, 0.0), -clip, clip), mask)
+
+
+@caught_by("curriculum", "a_larger_decay_remembers_longer")
+@attrs.frozen(kw_only=True)
+class ForgetsByItsDecay:
+    decay: Annotated[float, Interval(ge=0, le=1)] = 0.9
+
+    def init(self, examples):
+        return {"rate": np.full(examples, 0.5)}
+
+    def choose(self, state, count, rng):
+        weight = state["rate"] * (1 - state["rate"]) + 0.05
+        return rng.choice(len(weight), count, p=weight / weight.sum())
+
+    def share(self):
+        return self.decay
+
+    def update(self, state, chosen, scores):
+        rate = state["rate"].copy()
+        for prompt, row in zip(chosen, scores, strict=True):
+            if np.isfinite(row).any():
+                rate[prompt] += self.share() * (np.clip(np.nanmean(row), 0, 1) - rate[prompt])
+        return {"rate": rate}
+
+
+@right("curriculum")
+@attrs.frozen(kw_only=True)
+class KeepsByItsDecay(ForgetsByItsDecay):
+    """Draws prompts by the spread of a running mean.
+
+    Attributes:
+        decay: the share of the mean that is kept.
+    """
+
+    def share(self):
+        return 1 - self.decay
+
+
+@caught_by("completion_filter", "a_wider_bound_keeps_no_less")
+def what_is_too_long(mask, lengths, *, max_length: Annotated[int, Ge(1)] = 5):
+    return mask & (lengths > max_length)[:, None]
+
+
+@right("completion_filter")
+def not_too_long(mask, lengths, *, max_length: Annotated[int, Ge(1)] = 5):
+    """mask, where lengths is at most max_length."""
+    return mask & (lengths <= max_length)[:, None]
+
+
+@caught_by("loss_mask", "a_wider_bound_keeps_no_less")
+def what_is_certain(mask, entropy, *, min_entropy: Annotated[float, Ge(0)] = 1.0):
+    return mask & (jnp.where(mask, entropy, 0.0).astype(jnp.float32) <= min_entropy)
+
+
+@caught_by("group_filter", "a_wider_bound_keeps_no_less")
+def what_varies_little(scores, group_ids, mask, *, min_spread: Annotated[float, Ge(0)] = 1.0):
+    groups = Groups.of(group_ids, mask)
+    x = groups.above_lowest(scores)
+    highest = jax.ops.segment_max(jnp.where(groups.live, x, 0.0), groups.segments, num_segments=len(x))
+    return groups.live & (highest[groups.segments] > 0) & (highest[groups.segments] <= min_spread)
+
+
+@caught_by("reward", "costs_cost")
+@dovetail.declares(examples=ANSWER)
+def pays_for_length(completions, answer, *, penalty: Annotated[float, Ge(0)] = 0.01):
+    texts = zip(completions, answer, strict=True)
+    return [float(text == truth) + penalty * len(text) / (1 + len(text)) for text, truth in texts]
+
+
+@right("reward")
+@dovetail.declares(examples=ANSWER)
+def costs_its_length(completions, answer, *, penalty: Annotated[float, Ge(0)] = 0.01):
+    """Whether completions are the answer, less the penalty times n / (1 + n) for n characters."""
+    texts = zip(completions, answer, strict=True)
+    return [float(text == truth) - penalty * len(text) / (1 + len(text)) for text, truth in texts]
+
+
+@caught_by("lr_schedule", "does_not_end_below_its_floor")
+def scaled_by_its_floor(step, total_steps, *, floor: Annotated[float, Interval(ge=0, le=1)] = 0.1):
+    return (1 - floor) * 0.5 * (1 + jnp.cos(jnp.pi * jnp.clip(step / total_steps, 0.0, 1.0)))
+
+
+@right("lr_schedule")
+def falls_to_its_floor(step, total_steps, *, floor: Annotated[float, Interval(ge=0, le=1)] = 0.1):
+    """f + (1 - f)(1 + cos(π step / total_steps)) / 2, with f the floor."""
+    return floor + (1 - floor) * 0.5 * (1 + jnp.cos(jnp.pi * jnp.clip(step / total_steps, 0.0, 1.0)))
+
+
+@caught_by("value_loss", "clips_both_sides")
+def values_bounded_above(values, returns, old_values, mask, *, clip: Annotated[float, Gt(0)] = 0.2):
+    v, r, old = (jnp.where(mask, x.astype(jnp.float32), 0.0) for x in (values, returns, old_values))
+    return 0.5 * jnp.maximum((v - r) ** 2, (old + jnp.minimum(v - old, clip) - r) ** 2)
+
+
+@caught_by("early_stopping", "waits_for_enough_trials")
+def waits_for_figures(curve, others, *, min_trials: Annotated[int, Ge(1)] = 4):
+    there = [max(v for at, v in other if at <= curve[-1][0]) for other in others if other[-1][0] >= curve[-1][0]]
+    return len(there) > 1 and len(curve) >= min_trials and max(v for _, v in curve) < median(there)
+
+
+@right("early_stopping")
+def waits_for_others(curve, others, *, min_trials: Annotated[int, Ge(1)] = 4):
+    """Stop a curve below the median of the others at its step, if there are min_trials of them."""
+    there = [max(v for at, v in other if at <= curve[-1][0]) for other in others if other[-1][0] >= curve[-1][0]]
+    return len(there) >= min_trials and max(v for _, v in curve) < median(there)

@@ -25,6 +25,7 @@ from dovetail_kit.conformance.verdict import judge, report
 PREFIX = "tests.kit.conformance.mutants_"
 WITH_CONTROLS = (
     "apart",
+    "bounds",
     "contrasts",
     "corners",
     "limits",

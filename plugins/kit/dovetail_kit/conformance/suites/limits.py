@@ -19,6 +19,8 @@ BOTH_SIDES: Final = re.compile(r"^(bound|clamp|clip|clip_value|limit)$")
 SIDE: Final = re.compile(r"(?:^|_)(positive|pos|negative|neg)(?:_|$)")
 DELTA: Final = re.compile(r"^(huber_)?delta$|^huber$")
 TOKENS: Final = re.compile(r"^max(imum)?_(completion_)?(tokens|length)$")
+OF_KIND: Final = {"advantage": "scores", "reward_shaping": "token_rewards"}
+"""What is moved far away to see a bound."""
 FAR: Final = 1e3
 STRIDE, JUMP = 0.05, 4.0
 """Steps of an error, and how many times those beside it a change must be to be a jump."""
@@ -34,6 +36,7 @@ def _floats(subject: Subject, pattern: re.Pattern[str]) -> dict[str, float]:
 
 
 @check(
+    "advantage",
     "kl",
     "reward_shaping",
     when=_named(BOTH_SIDES),
@@ -46,17 +49,21 @@ def bounds_both_sides(subject: Subject) -> None:
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
-    name = "token_rewards" if subject.component.kind == "reward_shaping" else "logps"
+    name = OF_KIND.get(subject.component.kind, "logps")
     if name not in fields:
         raise Inapplicable(f"it does not read {name}")
+    rows = np.arange(batch.ROWS) % 2 == 0  # of a group some alone, as its advantages are differences
+    where = rows if name == "scores" else True
     for bound, most in _floats(subject, BOTH_SIDES).items():
         up, down = (
             np.where(
-                fields["mask"], case.run(fields | {name: (fields[name] + np.float32(far)).astype(np.float32)}).value, 0
+                fields["mask"],
+                case.run(fields | {name: (fields[name] + np.float32(far) * where).astype(np.float32)}).value,
+                0,
             )
             for far in (FAR, -FAR)
         )
-        if up.max() <= 1.01 * most + EPSILON and down.min() < -1.01 * most - EPSILON:
+        if 0.5 * most <= up.max() <= 1.01 * most + EPSILON and down.min() < -1.01 * most - EPSILON:
             raise Failed(
                 f"'{bound}' = {most:g}: where {name} are {FAR:g} higher the largest result is {up.max():.6g}, and where"
                 f" they are {FAR:g} lower the smallest is {down.min():.6g}"

@@ -20,7 +20,7 @@ MANY = 9
 GRACE = re.compile(r"^(grace|grace_steps|min_steps|warmup_steps)$")
 
 
-def _asked(subject: Subject, curve: Any, others: Any) -> Any:
+def asked(subject: Subject, curve: Any, others: Any) -> Any:
     """Return what a rule says of a trial beside others, in a run of 100 steps.
 
     Raises:
@@ -43,12 +43,12 @@ def judges(subject: Subject) -> None:
     others = [[(step, 0.1 * trial - up) for step, up in jagged[: 2 * trial]] for trial in (3, 5, 1, 4, 2, 6)]
     curve = [(step, -up) for step, up in jagged[:6]]
     before = repr((curve, others))
-    answers = [_asked(subject, curve, others) for _ in range(2)]
+    answers = [asked(subject, curve, others) for _ in range(2)]
     if not all(isinstance(answer, bool | np.bool_) for answer in answers) or answers[0] != answers[1]:
         raise Failed(f"asked twice, it answers {answers[0]!r} and {answers[1]!r}")
     if repr((curve, others)) != before:
         raise Failed("it changes its arguments")
-    if _asked(subject, curve, []) and not subject.declared.get("absolute"):
+    if asked(subject, curve, []) and not subject.declared.get("absolute"):
         raise Failed("it stops the only trial there is")
 
 
@@ -63,7 +63,7 @@ def spares_the_best(subject: Subject) -> None:
         curve = [(step, 0.01 * step if step else begin) for step in range(0, 10 * length, 10)]
         if begin < 0 and length < MANY:  # an average remembers a bad start for a while
             continue
-        if _asked(subject, curve, others):
+        if asked(subject, curve, others):
             raise Failed(
                 f"after {10 * length} of 100 steps it stops a trial at {curve[-1][1]:g}, which is"
                 " ahead of all others at that step"
@@ -78,7 +78,7 @@ def spares_what_is_alike(subject: Subject) -> None:
     """
     for figure in (0.0, 0.5):
         curve = [(step, figure) for step in range(0, 60, 10)]
-        if _asked(subject, curve, [list(curve) for _ in range(5)]):
+        if asked(subject, curve, [list(curve) for _ in range(5)]):
             raise Failed(f"six trials have {figure:g} throughout, and it stops one of them")
 
 
@@ -96,7 +96,7 @@ def has_patience(subject: Subject) -> None:
         raise Inapplicable("its patience is not a number of at least 2")
     others = [[(step, 0.0) for step in range(0, 100, 10)] for _ in range(4)]
     curve = [(10 * number, 0.1 * number) for number in range(8)]
-    if _asked(subject, [*curve, (80, 0.0)], others):
+    if asked(subject, [*curve, (80, 0.0)], others):
         raise Failed("it stops a trial that is ahead of all others, has risen from 0 to 0.7, and then has a single 0")
 
 
@@ -111,7 +111,7 @@ def stops_the_hopeless(subject: Subject) -> None:
     for value in (HOPELESS, 0.3, 5.0):
         for length in range(1, 21):
             curve = [(step, value) for step in range(0, 5 * length, 5)]
-            answers = {_asked(subject, list(curve), [list(other) for other in order]) for order in _orders(others)}
+            answers = {asked(subject, list(curve), [list(other) for other in order]) for order in _orders(others)}
             if len(answers) > 1:
                 raise Failed(
                     f"a trial at {value:g} after {5 * length - 5} steps is stopped in one order of the others only"
@@ -143,7 +143,7 @@ def bears_what_has_diverged(subject: Subject) -> None:
     for where, broken in _diverged(others[-1]):
         beside = [*others, broken]
         for _, curve in _diverged(others[3]):
-            _asked(subject, curve, [list(other) for other in beside])
+            asked(subject, curve, [list(other) for other in beside])
         if stops and not _is_ever_stopped(subject, level, beside):
             raise Failed(
                 f"a trial that stays at {HOPELESS:g} is stopped beside 20 others, and is not once another one is -inf"
@@ -168,7 +168,7 @@ def _diverged(curve: Any) -> Iterator[tuple[str, Any]]:
 def _is_ever_stopped(subject: Subject, curve: Any, others: Any) -> bool:
     """Return whether a trial is stopped at some of its figures."""
     lengths = range(1, len(curve) + 1)
-    return any(_asked(subject, curve[:length], [list(other) for other in others]) for length in lengths)
+    return any(asked(subject, curve[:length], [list(other) for other in others]) for length in lengths)
 
 
 def _graces(component: Component) -> list[str]:
@@ -192,6 +192,6 @@ def grace_is_in_steps(subject: Subject) -> None:
         for steps in (0, 10):
             if not allows(subject.component, name, steps) or not isinstance(subject.params[name], int):
                 break
-            verdicts.append(_asked(Subject(subject.component, {**subject.given, name: steps}), curve, others))
+            verdicts.append(asked(Subject(subject.component, {**subject.given, name: steps}), curve, others))
         if verdicts == [True, False]:
             raise Failed(f"at step 50 it stops a hopeless trial with '{name}' = 0, and not with 10")
