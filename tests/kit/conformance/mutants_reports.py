@@ -64,3 +64,21 @@ def keeps_what_is_uncertain_in_padding(old_entropy, mask):
 def sorts_the_others(curve, others):
     others.sort(key=lambda other: -other[-1][1])
     return bool(others) and curve[-1][1] < others[-1][-1][1]
+
+
+@caught_by("policy_loss", "nothing_is_clipped_at_rest")
+def counts_what_is_within(logps, old_logps, advantages, mask, *, epsilon: float = 0.2):
+    ratio = jnp.exp(jnp.clip(clean(logps, mask) - clean(old_logps, mask), -20.0, 20.0))
+    a = clean(advantages, mask)
+    loss = jnp.maximum(-a * ratio, -a * jnp.clip(ratio, 1 - epsilon, 1 + epsilon))
+    return jnp.where(mask, loss, 0.0), {"clip_fraction": jnp.where(mask, jnp.abs(ratio - 1) < epsilon, False) * 1.0}
+
+
+@caught_by("correction", "nothing_is_clipped_at_rest")
+def counts_what_is_below(old_logps, rollout_logps, mask, *, upper: float = 2.0):
+    ratio = jnp.exp(jnp.clip(clean(old_logps, mask) - clean(rollout_logps, mask), -20.0, 20.0))
+    return (
+        jnp.where(mask, jnp.minimum(ratio, upper), 0.0),
+        mask,
+        {"truncated": jnp.where(mask, ratio < upper, False) * 1.0},
+    )

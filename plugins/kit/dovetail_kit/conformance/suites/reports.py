@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -9,10 +12,13 @@ from dovetail.step.parts import sums
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase, draws_nothing, without_key
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.compare import read_where
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.invariance import live_rows
 from dovetail_kit.conformance.suites.losses import LOSSES
 from dovetail_kit.conformance.suites.values import ARRAYS
+
+CLIPPED: Final = re.compile(r"(^|_)(clip|clipped|truncated|truncation|capped|outside)(_|$)")
 
 
 @check(
@@ -68,6 +74,29 @@ def nan_of_the_model_is_seen(subject: Subject) -> None:
         seen |= bool(np.isnan(result.value[row]).any())
     if case.variables and not seen:
         raise Failed(f"{' and '.join(case.variables)} at [{row}, {token}] are NaN, but the loss is finite")
+
+
+@check(
+    "correction",
+    "policy_loss",
+    when=lambda component: without_key(component) and not component.declares.get("scales"),
+    fix="Report 1 where the ratio is beyond its bound: ratio > upper, not ratio < upper.",
+)
+def nothing_is_clipped_at_rest(subject: Subject) -> None:
+    """Where all log-probabilities agree, so that every ratio is 1, a metric called `clip_fraction`, `truncated` or the
+    like is not 1 at every token.
+
+    A curve of what is not clipped under this name falls as more is clipped, and a run that learns nothing looks tame.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    policies = [name for name in fields if batch.LOGPS.search(name)]
+    result = case.run(fields | {name: fields[policies[0]].copy() for name in policies})
+    for name, metric in result.metrics.items():
+        if CLIPPED.search(name):
+            seen = metric[read_where(metric, fields["mask"])] if metric.ndim else metric
+            if np.all(seen == 1):
+                raise Failed(f"where every ratio is 1, the metric '{name}' is 1 throughout")
 
 
 @check("kl", fix="Look for jax.lax.stop_gradient around the log-probabilities that are being trained.")
