@@ -97,6 +97,15 @@ def below_the_mean(curve, others):
     return len(there) > 2 and curve[-1][1] < sum(there) / len(there)
 
 
+@caught_by("early_stopping", "bears_what_has_diverged")
+def goes_on_rising(curve, others):
+    if len(curve) < 4 or len(others) < 3:
+        return False
+    (before, low), (now, value) = curve[-4], curve[-1]
+    reached = value + max(0.0, (value - low) / (now - before)) * (100 - now)
+    return reached < median(max(v for _, v in other) for other in others)
+
+
 @caught_by("early_stopping", "bears_what_has_diverged", raises="OverflowError")
 def in_whole_percent(curve, others):
     there = [round(100 * dict(other)[curve[-1][0]]) for other in others if curve[-1][0] in dict(other)]

@@ -16,7 +16,7 @@ from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject, allows
 
 HOPELESS = -100.0
-MANY = 9
+MANY = ONE = 9
 GRACE = re.compile(r"^(grace|grace_steps|min_steps|warmup_steps)$")
 
 
@@ -131,9 +131,10 @@ def _orders(others: list[Any]) -> tuple[list[Any], ...]:
 )
 def bears_what_has_diverged(subject: Subject) -> None:
     """A figure that is not finite, which a curve has as -inf, ends in no error; one such trial among 21 others neither
-    saves a hopeless trial nor has the best one stopped.
+    saves a hopeless trial nor has the best one stopped, and such a figure in its own curve does not save it either.
 
-    A mean over trials is -inf, or NaN, from the first one on that diverges, and the rule stops nothing any more.
+    A mean over trials is -inf, or NaN, from the first one on that diverges, and the rule stops nothing any more. From
+    -inf a curve rises without end, to a rule that looks at how fast it rises.
     """
     others = [[(step, 0.01 * (trial * 7 % 20) * step) for step in range(0, 101, 5)] for trial in range(20)]
     level, best = (
@@ -151,6 +152,20 @@ def bears_what_has_diverged(subject: Subject) -> None:
             )
         if not subject.declared.get("absolute") and _is_ever_stopped(subject, best, beside):
             raise Failed(f"beside 21 others, of which one is -inf {where}, it stops the best one")
+    if not subject.declared.get("absolute"):
+        _is_not_saved(subject, level, others)
+
+
+def _is_not_saved(subject: Subject, level: Any, others: Any) -> None:
+    """Complain if a trial is stopped, and is not where an earlier figure of its own is -inf."""
+    worse = [(step, -math.inf if number == ONE else value) for number, (step, value) in enumerate(level)]
+    for length in range(ONE + 3, len(level) + 1):
+        verdicts = [asked(subject, curve[:length], [list(other) for other in others]) for curve in (level, worse)]
+        if verdicts == [True, False]:
+            raise Failed(
+                f"a trial that stays at {HOPELESS:g} is stopped at step {level[length - 1][0]}, and not if its figure"
+                f" at step {level[ONE][0]} was -inf"
+            )
 
 
 def _diverged(curve: Any) -> Iterator[tuple[str, Any]]:
