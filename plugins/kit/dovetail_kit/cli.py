@@ -6,7 +6,7 @@ import argparse
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dovetail.cli.options import Commands, add_plugins, completed, given_path
 from dovetail_kit.completions import kinds
@@ -14,6 +14,9 @@ from dovetail_kit.completions import kinds
 if TYPE_CHECKING:
     from dovetail_kit.installed import Installed
     from dovetail_kit.mutants import Verdict
+
+NO_PLUGINS: Final = "no plugins are installed except dovetail's own; `dovetail plugin new` writes one"
+WHICH: Final = "one distribution, or the FILE.py of a single-file plugin (default: all except dovetail)"
 
 
 def add(commands: Commands) -> None:
@@ -40,13 +43,16 @@ def add(commands: Commands) -> None:
 
 
 def _add_new(actions: Commands) -> None:
-    summary = "write a package with one component, its tests and everything needed to publish it"
+    summary = "write a package with one component, its tests and everything needed to publish it, or a single file"
     new = actions.add_parser("new", help=summary)
-    new.add_argument("distribution", help="its name for pip: acme-rl")
+    new.add_argument("distribution", help="its name for pip, acme-rl, or the FILE.py of a single-file plugin")
     completed(new.add_argument("kind", help="kind of the component: policy_loss, advantage, reward, ..."), kinds)
     new.add_argument("name", help="name of the component in a config: soft_clip")
     new.add_argument(
-        "--out", type=given_path, metavar="FOLDER", help="where to write it (default: a folder with its name)"
+        "--out",
+        type=given_path,
+        metavar="FOLDER",
+        help="where to write it (default: a folder with its name; a file, here)",
     )
     new.set_defaults(run=new_plugin)
 
@@ -65,8 +71,7 @@ def _add_add(actions: Commands) -> None:
 def _add_doctor(actions: Commands) -> None:
     summary = "examine a plugin: entry points, imports, hooks, signatures, docstrings, fields, names, files"
     doctor = actions.add_parser("doctor", help=summary)
-    which = "one distribution, or the FILE.py of a single-file plugin (default: all except dovetail)"
-    completed(doctor.add_argument("distribution", nargs="?", help=which), distributions)
+    completed(doctor.add_argument("distribution", nargs="?", help=WHICH), distributions)
     add_plugins(doctor)
     doctor.set_defaults(run=examine)
 
@@ -74,8 +79,7 @@ def _add_doctor(actions: Commands) -> None:
 def _add_mutants(actions: Commands) -> None:
     summary = "change a plugin's components in one place at a time, and say which changes their examples do not notice"
     mutants = actions.add_parser("mutants", help=summary)
-    chosen = mutants.add_argument("distribution", nargs="?", help="one distribution (default: all except dovetail)")
-    completed(chosen, distributions)
+    completed(mutants.add_argument("distribution", nargs="?", help=WHICH), distributions)
     mutants.add_argument("--only", metavar="KIND.NAME", help="one component: policy_loss.soft_clip")
     add_plugins(mutants)
     mutants.set_defaults(run=mutate)
@@ -135,8 +139,11 @@ def _headline(each: Installed) -> str:
 
 
 def new_plugin(options: argparse.Namespace) -> int:
-    """Write a package, and print the next steps."""
+    """Write a package or a file, and print the next steps."""
     from dovetail.registry import current
+
+    if options.distribution.endswith(".py"):
+        return _new_file(options)
     from dovetail_kit.scaffold import NewPackage
 
     plugin = NewPackage.of(options.distribution, options.kind, options.name, current())
@@ -148,6 +155,20 @@ def new_plugin(options: argparse.Namespace) -> int:
         f"The formula goes into {plugin.component_file}.{' README.md has a config that uses it.' * bool(plugin.usage)}"
     )
     for note in plugin.notes(current()):
+        print(note)
+    return 0
+
+
+def _new_file(options: argparse.Namespace) -> int:
+    from dovetail.registry import current
+    from dovetail_kit.single_file import NewFile
+
+    plugin = NewFile.of((options.out or Path()) / options.distribution, options.kind, options.name, current())
+    plugin.write()
+    print(f"{plugin.path} has the {options.kind} '{plugin.written.name}' and the hook that registers it\n")
+    for command in plugin.commands(current()):
+        print(f"  {command}")
+    for note in plugin.written.notes(current()):
         print(note)
     return 0
 
@@ -166,16 +187,15 @@ def add_component(options: argparse.Namespace) -> int:
 def examine(options: argparse.Namespace) -> int:
     """Print the findings about a plugin for its author; status 1 if something does not work."""
     from dovetail.registry import discover
-    from dovetail.registry.one_file import add_to_environment
     from dovetail_kit.doctor import LEVELS, examine
     from dovetail_kit.installed import third_parties
 
     given = [options.distribution] if options.distribution else [*options.plugins]
-    chosen = [add_to_environment(name).stem if name.endswith(".py") else name for name in given]
+    chosen = [_distribution(name) for name in given]
     registry, _ = discover()
     chosen = chosen or third_parties()
     if not chosen:
-        print("no plugins are installed except dovetail's own; `dovetail plugin new` writes one")
+        print(NO_PLUGINS)
     errors = 0
     for name in chosen:
         findings = examine(name, registry)
@@ -188,15 +208,26 @@ def examine(options: argparse.Namespace) -> int:
     return 1 if errors else 0
 
 
+def _distribution(name: str) -> str:
+    """Return a distribution's name; that of a FILE.py, which is loaded, is the file's."""
+    from dovetail.registry import add_file
+
+    if not name.endswith(".py"):
+        return name
+    add_file(name)
+    return Path(name).stem
+
+
 def mutate(options: argparse.Namespace) -> int:
     """Print which changes of components their examples do not notice; status 1 if one cannot be examined."""
     from dovetail.errors import ConfigError
     from dovetail.registry import current
     from dovetail_kit.mutants import chosen, examine
 
-    components = chosen(current(), options.distribution, options.only)
+    distribution = _distribution(options.distribution) if options.distribution else None
+    components = chosen(current(), distribution, options.only)
     if not components:
-        print("no plugins are installed except dovetail's own; `dovetail plugin new` writes one")
+        print(NO_PLUGINS)
     status = 0
     for component in components:
         name = f"{component.kind}.{component.name}"
