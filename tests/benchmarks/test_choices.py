@@ -21,6 +21,7 @@ def choices(monkeypatch):
     return module
 
 
+@pytest.mark.slow
 def test_one_of_each_is_chosen(choices):
     chosen = defaultdict(list)
     for what, way, is_chosen, *_ in choices.alternatives():

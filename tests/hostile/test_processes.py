@@ -73,19 +73,10 @@ CASES = {
         "warning: compiled programs are not kept: folder '/proc/cache' cannot be written: ",
     ),
 }
-SLOW = (
-    "a variable of a plugin",
-    "every warning an error",
-    "platforms that JAX does not have",
-    "a doctor without a platform",
-    "a flag that XLA does not have",
-    "a truth value that JAX does not know",
-    "a cache that is read-only",
-)
-ROWS = [pytest.param(*row, marks=pytest.mark.slow if name in SLOW else (), id=name) for name, row in CASES.items()]
 
 
-@pytest.mark.parametrize(("command", "environment", "status", "said"), ROWS)
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "environment", "status", "said"), CASES.values(), ids=CASES)
 def test_an_environment(command, environment, status, said, tmp_path):
     done = subprocess.run(
         [*PROGRAM, *command.split()],
@@ -286,10 +277,6 @@ def test_a_signal_to_the_driver_of_a_sweep(signum, times, tmp_path):
     assert not store.is_driven
 
 
-def slow(value):
-    return pytest.param(value, marks=pytest.mark.slow)
-
-
 def until(condition, process):
     """Wait until something holds, or the process ends."""
     deadline = time.monotonic() + SECONDS
@@ -298,7 +285,8 @@ def until(condition, process):
     assert condition(), process.communicate(timeout=SECONDS)
 
 
-@pytest.mark.parametrize("signum", [slow(signal.SIGINT), signal.SIGTERM, slow(signal.SIGHUP)])
+@pytest.mark.slow
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_while_it_trains(signum, tmp_path):
     """The state after the last whole step is saved, though none is due; the status says which signal it was."""
     (tmp_path / "a.gin").write_text("")

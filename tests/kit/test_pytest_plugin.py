@@ -203,6 +203,7 @@ def square(completions):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["option", "environment"])
 def test_a_single_file_is_checked(acme, how):
     (acme.work / "alone.py").write_text(ALONE)
@@ -219,6 +220,7 @@ def test_a_single_file_is_checked(acme, how):
     assert "3 passed" in run.stdout, run.stdout + run.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", ["alone.py", "alone"])
 def test_of_a_single_file_nothing_is_collected_but_its_own_tests(acme, asked):
     (acme.work / "alone.py").write_text(ALONE + "\n\ndef test_mine():\n    assert square(['ab']) == [4.0]\n")
@@ -233,6 +235,7 @@ def test_of_a_single_file_nothing_is_collected_but_its_own_tests(acme, asked):
     assert "test_others.py" in run.stdout, "tests that are named are collected"
 
 
+@pytest.mark.slow
 def test_what_cannot_be_called_is_reported_once(acme):
     parts = FINE.replace(
         "def square(",

@@ -123,6 +123,7 @@ def test_a_model_beside_the_policy_costs_a_forward_pass_of_every_update():
     assert "scoring" not in found
 
 
+@pytest.mark.slow
 def test_the_command(capsys):
     overrides = [word for override in TINY for word in ("--set", override)]
     assert main(["plan", *overrides, "--set", "mesh.fsdp=64"]) == 0

@@ -155,10 +155,10 @@ UPDATES = {
         8,
     ),
 }
-SLOW = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", ["W1", *(pytest.param(name, marks=SLOW) for name in UPDATES if name != "W1")])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", UPDATES)
 def test_an_update_is_planned_within_15_percent_of_what_xla_allocates(name):
     overrides, vocabulary, prompt, tokens, micro = UPDATES[name]
     sizes = [f"train.max_prompt_tokens={prompt}", f"sampling.max_tokens={tokens}", f"train.micro_batch_size={micro}"]

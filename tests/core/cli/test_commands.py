@@ -143,6 +143,7 @@ def test_diff_prints_what_differs(tmp_path, capsys):
     assert main(["config", "diff", str(tmp_path / "a.gin"), str(tmp_path / "a.gin")]) == 0
 
 
+@pytest.mark.slow
 def test_train_ends_with_a_summary(tmp_path, empty, capsys):
     folder = tmp_path / "run"
     arguments = sets(*TINY, "sft.steps=1", "train.steps=1", "run.sinks=('console',)")

@@ -37,6 +37,7 @@ def ended(folder: Path, goes_on: str, *command: str) -> subprocess.CompletedProc
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "status"), [(["explain", "quickstart"], 0), (["explain", "absent"], 1)])
 def test_a_thread_that_never_ends_is_named_and_left(tmp_path, command, status):
     found = ended(tmp_path, "True", *command)

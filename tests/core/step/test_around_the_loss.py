@@ -74,6 +74,7 @@ def test_rejected_completions_leave_the_baseline_of_their_group_unless_asked_oth
 # --- the sampler's mismatch
 
 
+@pytest.mark.slow
 def test_the_mismatch_is_measured_at_collection_or_on_policy_in_the_update():
     for loss in ("ppo", "reinforce"):
         algorithm, graphdef, weights = make(*PLAIN, f"train.policy_loss={loss}")

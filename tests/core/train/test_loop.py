@@ -326,6 +326,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
         run(tmp_path / "file" / "run")
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_keeps_the_earlier_checkpoints(tmp_path, monkeypatch):
     from orbax.checkpoint import CheckpointManager
 

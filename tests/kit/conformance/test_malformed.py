@@ -75,6 +75,7 @@ def test_of_an_answer_too(claims):
     assert "of records" in verdicts["declarations"].seen
 
 
+@pytest.mark.slow
 def test_the_examples_of_an_answer_are_read():
     """Its own form is known to nobody else, so that without them no number of it could be checked."""
     found = {}

@@ -109,6 +109,7 @@ def test_a_crashed_run_is_counted_and_shown(here, capsys):
     assert "failed" in (FOLDER / "ab.md").read_text()
 
 
+@pytest.mark.slow
 def test_looks_happen_when_they_were_planned_and_end_a_clear_case_early(here, capsys):
     assert ab(*ARMS, *QUICK, "--seeds", "16", "--sequential", "pocock:2") == DECIDED
     result = record()["result"]
@@ -138,6 +139,7 @@ def test_before_the_first_look_nothing_is_compared(here, capsys):
     assert ab(*ARMS, *QUICK) == DECIDED
 
 
+@pytest.mark.slow
 def test_a_registered_design_is_changed_only_with_a_reason(here, capsys):
     assert ab(*ARMS, *QUICK) == DECIDED
     message = error(capsys, *ARMS, *QUICK, "--metric", "reward/mean")
@@ -237,6 +239,7 @@ def test_a_metric_that_no_run_turns_out_to_have_ends_the_test_with_the_first_run
     assert done == 1
 
 
+@pytest.mark.slow
 def test_the_same_seeds_elsewhere_are_no_new_evidence(here, capsys):
     assert ab(*ARMS, *QUICK) == DECIDED
     message = error(capsys, *ARMS, *QUICK, "--folder", "ab/again")

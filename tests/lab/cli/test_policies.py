@@ -92,6 +92,7 @@ def test_eval_of_a_run_scores_the_whole_split_and_agrees_with_the_run(trained, c
     assert json.loads(capsys.readouterr().out)["sources"]["all"]["accuracy"]["n"] == 7
 
 
+@pytest.mark.slow
 def test_evaluations_with_other_settings_stand_beside_one_another(trained, tmp_path, capsys):
     run = tmp_path / "run"
     shutil.copytree(trained, run, ignore=shutil.ignore_patterns("evaluations"))

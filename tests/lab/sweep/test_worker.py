@@ -83,6 +83,7 @@ def test_trials_that_differ_in_numbers_compile_once(swept):
     assert others == [[], []]
 
 
+@pytest.mark.slow
 def test_a_trial_comes_out_as_it_does_alone(swept, tmp_path):
     store, _ = swept
     trial = store.trials[-1]

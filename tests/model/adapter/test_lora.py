@@ -142,6 +142,7 @@ def test_another_package_s_model_is_refused():
         LoRA().apply(nnx.Linear(2, 2, rngs=nnx.Rngs(0)), rngs=nnx.Rngs(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("quantised", "error"), [("int8", 0.02), ("nf4", 0.25)])
 def test_a_quantised_base_is_near_and_trains(quantised, error, before):
     model = LoRA(rank=4, quantise_base=quantised).apply(decoder(), rngs=nnx.Rngs(1))

@@ -77,6 +77,7 @@ def test_experts_stored_as_one_tensor_are_the_same_model(tmp_path):
     assert all(np.array_equal(written[name], array) for name, array in original.items())
 
 
+@pytest.mark.slow
 def test_an_adapter_on_experts_is_merged(tmp_path):
     model = adapted(load(MOE), modules=r".*\.experts\.(up|down)_proj")
     save_pretrained(tmp_path, model, source=Folder(MOE))

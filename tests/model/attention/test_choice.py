@@ -104,6 +104,7 @@ def test_cudnn_has_larger_heads_on_newer_devices(monkeypatch):
         assert choose(spec, MANY, "cuda") == expected
 
 
+@pytest.mark.slow
 def test_a_model_computes_the_same_either_way():
     """With a prefix, a cache, windows and caps; the padding is of no meaning."""
 
@@ -126,6 +127,7 @@ def test_a_model_computes_the_same_either_way():
         assert jnp.allclose(here, there, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_model_decodes_the_same_by_the_kernel(monkeypatch):
     """With a prefix, a cache, windows and caps; the kernel is interpreted."""
     spec = attrs.evolve(EVERYTHING, head_dim=16, dtype="bfloat16")

@@ -143,6 +143,7 @@ def test_caches_grow_and_are_cleared_of_holes(monkeypatch, used):
     assert used["_pick"] > 4, "no cache was cleared of holes, except in the first call, which tries everything"
 
 
+@pytest.mark.slow
 def test_no_later_round_compiles_anything(small):
     play(small)
     programs = set(small.shapes)

@@ -57,6 +57,7 @@ def compiled():
     return len(COMPILED)
 
 
+@pytest.mark.slow
 def test_nothing_compiles_twice():
     first, before = engine(), compiled()
     generate(first)
@@ -75,6 +76,7 @@ def test_nothing_compiles_twice():
     assert compiled() - there == first.compiled - 3 == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shortest", "width"), [(128, 3), (8, 4)], ids=["a cache that stays", "a cache that grows"])
 def test_ragged_calls_meet_no_number_of_slots_that_the_first_has_not_compiled(monkeypatch, shortest, width):
     """The completions of the first call are equal, and end together; those of later ones whenever they like."""
@@ -93,6 +95,7 @@ def test_ragged_calls_meet_no_number_of_slots_that_the_first_has_not_compiled(mo
     assert compiled() == there
 
 
+@pytest.mark.slow
 def test_shapes_are_few_whatever_the_prompts_lengths():
     opened, before = engine(), compiled()
     sampling = attrs.evolve(SAMPLING, max_tokens=7)
@@ -115,6 +118,7 @@ def test_buckets_of_prompt_lengths(width, used, kept):
     assert short_mask.sum() == used
 
 
+@pytest.mark.slow
 def test_completions_do_not_depend_on_slots_or_the_cache_s_growth(monkeypatch):
     sampling, tokens = Sampling(temperature=2.0, max_tokens=20), np.random.default_rng(0).integers(2, 13, (5, 4))
     alone = generate(engine(shrink=False), sampling, tokens=tokens, samples=7)
