@@ -35,7 +35,7 @@ def machine(*options):
         yield process
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=240)
 
 
 def trained(folder, *settings, program=("-m", "dovetail", "train")):

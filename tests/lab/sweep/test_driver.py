@@ -20,7 +20,7 @@ from dovetail_lab.sweep import Store, Trial, TrialFailed, driver
 from dovetail_lab.sweep import store as sweep_store
 from dovetail_lab.sweep.state import State
 
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 300
 
 
 def until(condition, what: str) -> None:

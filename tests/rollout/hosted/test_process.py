@@ -21,7 +21,7 @@ STRAY = (
 
 
 def until(true):
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while not true() and time.monotonic() < end:
         time.sleep(0.02)
     return true()

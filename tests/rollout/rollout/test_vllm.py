@@ -425,7 +425,7 @@ def alive(pid: int) -> bool:
 
 
 def gone(pid: int) -> bool:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while alive(pid) and time.monotonic() < end:
         time.sleep(0.02)
     return not alive(pid)
