@@ -30,7 +30,7 @@ os.environ.setdefault(
 # files that an earlier run has left in the home folder.
 os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
 # The threads of torch and of numpy's BLAS spin while they wait for one another. With a worker of the suite on each core
-# an export of SmolLM2 that transformers reads took six times as long with two threads as with one.
+# an export of SmolLM2 that transformers reads took twice as long with two threads as with one.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import jax
