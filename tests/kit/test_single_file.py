@@ -94,6 +94,12 @@ def test_the_command_says_how_to_try_it(tmp_path, monkeypatch, capsys):
     )
 
 
+def test_what_a_sweep_uses_is_tried_in_one():
+    first, *_ = of(kind="sampler").commands(current())
+    assert first.endswith('--plugin my_loss.py --set "sweep.sampler=soft_clip"')
+    assert first.startswith("dovetail sweep quickstart --random 8")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

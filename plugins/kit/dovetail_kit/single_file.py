@@ -18,6 +18,9 @@ from dovetail_kit.scaffold import NewPackage
 
 _IMPORT: Final = "import dovetail\n"
 
+_TRAIN: Final = "train quickstart"
+_SWEEP: Final = 'sweep quickstart --random 8 "train.lr=loguniform(1e-4,1e-2)"'
+
 _HOOK: Final = '''
 
 @dovetail.hookimpl
@@ -73,11 +76,11 @@ class NewFile:
 
     def commands(self, registry: Registry) -> Iterator[str]:
         """Yield the commands that try it: a run with it, its conformance checks, and what its examples miss."""
-        written = self.written
-        settings = schema(registry).slots_of(written.kind.name)
+        name, settings = self.written.name, schema(registry).slots_of(self.written.kind.name)
         if settings:
-            value = f"['{written.name}']" if settings[0].many else written.name
-            yield f'dovetail train quickstart --plugin {self.path} --set "{settings[0].path}={value}"'
+            path, value = settings[0].path, f"['{name}']" if settings[0].many else name
+            command = _SWEEP if path.startswith("sweep.") else _TRAIN
+            yield f'dovetail {command} --plugin {self.path} --set "{path}={value}"'
         yield f"pytest --dovetail-dist={self.path}"
         yield f"dovetail plugin mutants {self.path}"
 
