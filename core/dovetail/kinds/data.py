@@ -129,6 +129,9 @@ class Task(Protocol):
     def examples(self, split: Split) -> Sequence[Example]:
         """Return a random-access sequence of examples; every call returns the same examples in the same order.
 
+        An example is a dict of `prompt` (text, or messages with `role` and `content`) and the columns that rewards
+        read; one with a demonstration, as those of the split `sft`, has `completion` (text) as well.
+
         Raises:
             DataError: if the data is malformed, with file and line, before any example is used.
         """
@@ -268,6 +271,7 @@ class Replay(Protocol):
     ):
         """Return the `groups` earlier groups to train on in addition to the fresh ones, and the next state.
 
+        Fresh groups have the fields of `empty`, and so must the earlier ones.
         The result must be deterministic given the state, the fresh groups and the generator. An optional third result,
         metrics by name, is logged as `replay/NAME`.
         """

@@ -142,7 +142,8 @@ class Tool:
 class ToolFunction(Protocol):
     """Kind `tool`: a function whose positional parameters the model supplies, by name or in order.
 
-    The model reads its docstring and the annotations of these parameters. A parameter `state` is hidden from the model.
+    The model reads the first line of its docstring, and the annotations of these parameters with what the section
+    `Args` says of them; nothing else. A parameter `state` is hidden from the model.
     """
 
     def __call__(self, *arguments: Any, state: Any = None) -> str | float | list[Any] | Mapping[str, Any] | Result:

@@ -132,7 +132,9 @@ class LanguageModel(Protocol):
             tokens: token ids.
             mask: false on tokens that must not be attended to (left padding). Positions count the true tokens of a
                 row, including those of the prefix and of the cache.
-            cache: from `init_cache` or an earlier call; the keys and values of `tokens` are appended to it.
+            cache: from `init_cache` or an earlier call; the keys and values of `tokens` are appended to it. Without one
+                the second part of the result is None. A recurrent model keeps the state of each row instead, which
+                false tokens leave as it is.
             prefix: a cache that another call returned for `prompt` rows, where `seq` is a multiple of `prompt`: row `i`
                 of `tokens` continues row `i // (seq // prompt)` of the prefix. Its keys and values are not copied for
                 each row, and gradients flow through them.

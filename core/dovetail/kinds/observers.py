@@ -26,7 +26,11 @@ class Sink(Protocol):
     """An open destination for metrics."""
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write the metrics of one step."""
+        """Write the metrics of one record: a step, or an evaluation (`eval/...`) under the number of the step before.
+
+        The steps of the warm start (`sft/...`) count from 1, as those of RL do. A run that is killed and goes on writes
+        again what came after its checkpoint, or all if it had none yet.
+        """
         ...
 
     def close(self) -> None:
