@@ -46,6 +46,31 @@ def finds_it_somewhere(completions, answer):
     return [float(bool(str(truth)) and str(truth) in text) for text, truth in zip(completions, answer, strict=True)]
 
 
+COLOURS = {"completions": "red, blue", "answer": "blue, red"}
+
+
+@caught_by("reward", "a_part_is_not_the_word")
+@dovetail.declares(range=(0, 1), examples=[(COLOURS, COLOURS | {"completions": "green"})])
+def parts_of_items(completions, answer):
+    def found(text: str, truth: Any) -> float:
+        wanted, given = (set(str(each).split(", ")) for each in (truth, text[:1000]))
+        return sum(any(item in one for one in wanted) for item in given) / max(len(given), len(wanted))
+
+    return [found(text, truth) for text, truth in zip(completions, answer, strict=True)]
+
+
+@caught_by("answer", "other_numbers_vote_apart")
+def zero_is_no_answer(completions):
+    found = [[float(number) for number in re.findall(r"-?\d+(?:\.\d+)?", text[:1000])] for text in completions]
+    return [f"{each[-1]:g}" if each and each[-1] else None for each in found]
+
+
+@caught_by("answer", "other_numbers_vote_apart")
+def a_minus_of_another_kind(completions):
+    found = [re.findall(r"(-?)\D?(\d+(?:\.\d+)?)", text[:1000]) for text in completions]
+    return [f"{float(each[-1][0] + each[-1][1]):g}" if each else None for each in found]
+
+
 @caught_by("reward", "the_last_answer")
 @dovetail.declares(last_answer=True, examples=PAIRS)
 def takes_the_first(completions, answer):

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from annotated_types import Ge
 from tests.kit.conformance.mutants import caught_by, right
-from tests.kit.conformance.mutants_contrasts import GO_ON, Counts
+from tests.kit.conformance.mutants_contrasts import GO_ON, Bytes, Counts
 
 import dovetail
-from dovetail.arrays import Turns
+from dovetail.arrays import Turns, full_precision, masked
 from dovetail.protocols import Step
 
 
@@ -34,6 +34,14 @@ def over_turns_with_tokens(turns, mask):
     count = jnp.sum(of.live, axis=1, keepdims=True, dtype=jnp.float32)
     share = of.per_token(1.0 / jnp.maximum(of.lengths, 1.0))
     return share / jnp.maximum(count, 1.0) / jnp.maximum(jnp.sum(count > 0), 1.0)
+
+
+@caught_by("reward_shaping", "padding_for_other_numbers")
+def spread_to_a_power(token_rewards, lengths, mask, *, power: Annotated[float, Ge(0)] = 1.0):
+    """The sum of token_rewards, spread as n**power, with n the lengths on the mask."""
+    parts = jnp.where(mask, lengths[:, None], 0.0) ** power
+    total = jnp.sum(masked(full_precision(token_rewards), mask), axis=1, keepdims=True)
+    return jnp.where(mask, total * parts / jnp.maximum(jnp.sum(parts, axis=1, keepdims=True), 1e-6), 0.0)
 
 
 @caught_by("completion_filter", "finite_results")
@@ -101,3 +109,18 @@ class GoesByTheFirst(GoesByTheLast):
     """The last number of a turn with three digits is how far the policy has counted."""
 
     at: ClassVar[int] = 0
+
+
+@attrs.frozen(kw_only=True)
+class _Digits(Bytes):
+    """Bytes; but a digit is that of its value, in whatever script."""
+
+    def encode(self, text: str) -> list[int]:
+        return super().encode("".join(str(int(letter)) if letter.isdecimal() else letter for letter in text))
+
+
+@caught_by("tokenizer", "round_trip")
+@attrs.frozen(kw_only=True)
+class DigitsOfAnyScript:
+    def make(self, corpus: Any) -> Any:
+        return _Digits()

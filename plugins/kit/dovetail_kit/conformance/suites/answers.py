@@ -28,6 +28,8 @@ from dovetail_kit.conformance.suites.texts import (
 NUMBERS = (1_373_531, 2_486_420, 3_597_539, 4_606_648)
 """No completion of any other check has these."""
 APART = ("1", "10", "100", "42", "1.5", "15", "7", "-7")
+MINUS = "\N{MINUS SIGN}7"
+"""-7 as some models write it: who does not read this minus says nothing, rather than 7."""
 WITHOUT_BUILTINS = (
     "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == '_wrap_close'][0]"
     ".__init__.__globals__['mkdir']('%s')"
@@ -151,6 +153,29 @@ def the_whole_answer(subject: Subject) -> None:
     for said, score in zip(wrong, others, strict=True):
         if score is not None and good is not None and not np.sum(score) < np.sum(good):
             raise Failed(f"the answer is {answer}, and {said} gets {score!r} as well")
+
+
+@check(
+    "reward", claim="examples", when=is_alone, fix="Compare whole words, or whole items: `a in b` is true of a part."
+)
+def a_part_is_not_the_word(subject: Subject) -> None:
+    """A word of the answer that has lost its first letter, or its last, is not that word, unless others are as good.
+
+    Every part of the answer would be right, a single letter too. An answer with digits is left to other checks.
+    """
+    for record, _ in subject.declared.get("examples", ()):
+        answer, text = record.get("answer"), record["completions"]
+        shared = set(re.findall(r"[A-Za-z]{3,}", str(answer))) & set(re.findall(r"[A-Za-z]{3,}", text))
+        if not shared or re.search(r"\d", str(answer)):
+            continue
+        word = max(sorted(shared), key=len)
+        said = (word, word[1:], word[:-1], f"{word[:-1]}{'x' if word[-1] != 'x' else 'y'}")
+        records = [record | {"completions": re.sub(rf"\b{word}\b", each, text)} for each in said]
+        good, *parts, other = call_on(subject, records)
+        if None in (good, *parts, other) or not np.sum(other) < np.sum(good):
+            continue  # it does not compare words, or not exactly
+        if all(np.sum(part) >= np.sum(good) for part in parts):
+            raise Failed(f"{short(records[1]['completions'])} gets {parts[0]!r} for the answer {short(str(answer))}")
 
 
 @check(
@@ -314,17 +339,25 @@ def numbers_vote_alike(subject: Subject) -> None:
             raise Failed(f"{form.format('42')!r} has the answer {plain!r}, and {form.format('42.0')!r} has {longer!r}")
 
 
-@check("answer", fix="Strip the zeros behind a decimal point, and no others.")
+@check(
+    "answer",
+    fix="Strip the zeros behind a decimal point, and no others; compare with None; read the sign before the number.",
+)
 def other_numbers_vote_apart(subject: Subject) -> None:
-    """Numbers that differ are different answers: 1, 10 and 100, 1.5 and 15, 7 and -7.
+    """Numbers that differ are different answers: 1, 10 and 100, 1.5 and 15, 7 and -7; and zero is one.
 
-    Votes for one number would be counted for another.
+    Votes for one number would be counted for another, and those for zero not at all.
     """
     for form in FORMS:
         votes = {said: _answered(subject, form, said) for said in APART}
         if None in votes.values() or len({votes[said] for said in ("1", "42")}) < 2:
             continue  # it does not read this form
-        for said, answer in votes.items():
+        zero, minus = (_answered(subject, form, said) for said in ("0", MINUS))
+        if zero is None:
+            raise Failed(f"{form.format('1')!r} has the answer {votes['1']!r}, and {form.format('0')!r} none")
+        if minus == votes["7"]:
+            raise Failed(f"{form.format(MINUS)!r} has the answer {minus!r}, as {form.format('7')!r} has")
+        for said, answer in (votes | {"0": zero}).items():
             alike = [other for other, theirs in votes.items() if theirs == answer and other != said]
             if alike:
                 raise Failed(f"{form.format(said)!r} and {form.format(alike[0])!r} both have the answer {answer!r}")

@@ -240,6 +240,8 @@ TEXTS = (
     "naïve café",
     "cafe\N{COMBINING ACUTE ACCENT}, \N{ANGSTROM SIGN}, \N{LATIN SMALL LIGATURE FI}",
     "x\N{SUPERSCRIPT TWO} = \N{VULGAR FRACTION ONE HALF}",
+    "\N{ARABIC-INDIC DIGIT THREE}\N{ARABIC-INDIC DIGIT FOUR} < 3\N{FULLWIDTH DIGIT FIVE}",
+    "two  spaces,\ta tab\r\n  and an indent",
     "",
 )
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dovetail.errors import listing
+from dovetail.ranges import bounds
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase, without_key
 from dovetail_kit.conformance.check import Failed, check
@@ -202,10 +203,20 @@ def padding_for_other_numbers(subject: Subject) -> None:
         far = batch.scaled(fields, factor)
         _same_when_wider(far, case.eager(batch.widened(far, batch.TOKENS)), case.run(far), f"{factor:g} times as far")
     own = {name: value for name, value in subject.floats.items() if name not in subject.component.common}
-    for factor in (0.5, 0.2) if own else ():
-        floats = {name: np.float32(value * factor) for name, value in own.items()}
+    others = {
+        f"with {factor:g} times its numbers": {name: value * factor for name, value in own.items()}
+        for factor in ((0.5, 0.2) if own else ())
+    }
+    others |= {f"with {name} = 0": {name: 0.0} for name in own if may_be_zero(subject.component.hints[name])}
+    for how, numbers in others.items():
+        floats = {name: np.float32(value) for name, value in numbers.items()}
         wide = case.eager(batch.widened(fields, batch.TOKENS), **floats)
-        _same_when_wider(fields, wide, case.run(fields, subject.floats | floats), f"with {factor:g} times its numbers")
+        _same_when_wider(fields, wide, case.run(fields, subject.floats | floats), how)
+
+
+def may_be_zero(hint: Any) -> bool:
+    """Tell whether an annotation says that zero is in its range: what has no range may be divided by."""
+    return bool(bounds(hint)) and all(bound.holds(0.0) for bound in bounds(hint))
 
 
 def _same_when_wider(fields: batch.Fields, wide: Result, narrow: Result, how: str) -> None:
