@@ -145,7 +145,7 @@ def test_one_whose_examples_fail_is_told_and_the_others_are_examined(file, capsy
     file.write_text(SOURCE.replace("[0.0, 6.0, 12.0]", "[1.0]"))
     assert main(["plugin", "mutants", "--plugin", str(file)]) == 1
     out = capsys.readouterr().out
-    assert "reward.brief: its examples fail as it is; `pytest` says how" in out
+    assert "reward.brief: its examples fail as it is: Failed example: " in out
     assert "policy_loss.mine: its examples notice" in out
 
 
@@ -237,7 +237,7 @@ def test_a_helper_whose_examples_fail_is_named(file, capsys):
     file.write_text(LOOPS.replace("(3, 0)", "(3, 1)"))
     assert main(["plugin", "mutants", "--plugin", str(file), "--only", "reward.halved"]) == 1
     out = capsys.readouterr().out
-    assert out.startswith("reward.halved: the examples of 'halvings' fail as it is; `python -m doctest ")
+    assert out.startswith("reward.halved: the examples of 'halvings' fail as it is: Failed example: ")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ class Claims(TypedDict, total=False):
     shift_invariant: bool
     zero_mean: bool
     whitened: bool
+    across_groups: bool
     by_position: bool
     by_turn: bool
     beyond_scores: bool

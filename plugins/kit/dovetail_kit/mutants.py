@@ -22,7 +22,7 @@ from packaging.utils import canonicalize_name
 from dovetail.errors import ConfigError, listing, nearest
 from dovetail.registry import Component, Registry
 from dovetail.registry.compatibility import ENGINE, owner_of
-from dovetail_kit.conformance.suites.worked import run_examples
+from dovetail_kit.conformance.suites.worked import first_failure, run_examples
 from dovetail_kit.mutations import Definition, Hyperparameters, Mutant, children, is_passed_over, mutants_of
 
 PATIENCE: Final = 10
@@ -102,11 +102,10 @@ def examine(component: Component) -> Verdict | None:
     if not used:
         raise ConfigError("it is not defined at the top level of a file, so that it is not known what to change")
     for each in shown:
-        if run_examples(each)[0]:
+        failed, said = run_examples(each)
+        if failed:
             whose = "its examples fail" if each is target else f"the examples of '{each.__name__}' fail"
-            raise ConfigError(
-                f"{whose} as it is; `{'pytest' if each is target else f'python -m doctest {file}'}` says how"
-            )
+            raise ConfigError(f"{whose} as it is: {first_failure(said)}")
     unchanged = tuple(_unchanged(tree, used))
     for node in used:
         _count_turns(node)

@@ -13,7 +13,7 @@ from tests.kit.conformance.mutants import caught_by, right
 from tests.kit.conformance.mutants_contrasts import GO_ON, Bytes, Counts
 
 import dovetail
-from dovetail.arrays import Turns, full_precision, masked
+from dovetail.arrays import Groups, Turns, full_precision, masked, per_token
 from dovetail.protocols import Step
 
 
@@ -124,3 +124,45 @@ class _Digits(Bytes):
 class DigitsOfAnyScript:
     def make(self, corpus: Any) -> Any:
         return _Digits()
+
+
+@right("advantage")
+@dovetail.declares(across_groups=True, beyond_scores=True)
+def drawn_to_the_batch(scores, group_ids, mask):
+    """A_i = s_i - (m_G + m) / 2, with s the scores, and m their mean over group_ids and over the rows of the mask."""
+    groups, batch = Groups.of(group_ids, mask), Groups.whole(mask)
+    s = masked(full_precision(scores), groups.live)
+    return per_token(s - (groups.total(s) / groups.sizes + batch.total(s) / batch.sizes) / 2, mask)
+
+
+@caught_by("advantage", "whitened")
+@dovetail.declares(whitened=True, beyond_scores=True)
+def only_centred(scores, mask):
+    batch = Groups.whole(mask)
+    s = masked(full_precision(scores), batch.live)
+    return per_token(3.0 * (s - batch.total(s) / batch.sizes), mask)
+
+
+@right("advantage")
+@dovetail.declares(shift_invariant=True, zero_mean=True)
+def among_its_role(scores, group_ids, role_ids, mask):
+    """A_i = s_i - m_i, with s the scores, and m their mean over rows of the mask with i's group_ids and role_ids."""
+    groups = Groups.of(2 * group_ids + role_ids, mask)
+    s = masked(full_precision(scores), groups.live)
+    return per_token(s - groups.total(s) / groups.sizes, mask)
+
+
+@right("loss_agg")
+@dovetail.declares(sums_to_one=True)
+def by_freshness(mask, staleness):
+    """w = 2^-staleness, divided by its sum over the mask."""
+    weights = jnp.where(mask, 2.0 ** -staleness.astype(jnp.float32), 0.0)
+    return weights / jnp.maximum(jnp.sum(weights), 1e-6)
+
+
+@right("loss_term")
+@dovetail.declares(settings={"worst": 0.5})
+def of_bad_ones(logps, scores, mask, *, worst: float = 0.0):
+    """L = logps on the mask of completions whose scores are at most `worst`."""
+    bad = masked(full_precision(scores), jnp.any(mask, axis=1)) <= worst
+    return jnp.where(mask & bad[:, None], full_precision(logps), 0.0)

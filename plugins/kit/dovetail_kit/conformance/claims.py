@@ -51,6 +51,10 @@ CLAIMS: Final[dict[str, Claim]] = {
     "whitened": Claim(
         ("advantage",), "normalised to mean 0 and variance 1 over the batch, so one group affects the others"
     ),
+    "across_groups": Claim(
+        ("advantage",),
+        "compares with other prompts too: a baseline or a scale that is in part that of the batch, on purpose",
+    ),
     "by_position": Claim(("advantage",), "compares completions position by position, and counts the tokens of tools"),
     "by_turn": Claim(
         ("advantage",),

@@ -11,6 +11,8 @@ from dovetail_kit.conformance.compare import same
 from dovetail_kit.conformance.subject import Subject
 
 GROUPED = ["group_ids"]
+WHITE = 0.1
+"""How far from 0 and 1 the mean and the variance of few numbers may be, which depends on what they are divided by."""
 SEVEN_AND_ONE = np.array([1, 1, 1, 8, 1, 1, 1, 1], np.int32)
 """A group of seven, because the sum of seven equal floats is rounded: their mean differs from them."""
 
@@ -94,8 +96,10 @@ def _same_for_all(subject: Subject, advantages: np.ndarray, where: str) -> None:
 @check(
     "advantage",
     reads=GROUPED,
-    unless="whitened",
-    fix="Take statistics over the rows of one group only; declare whitened=True if the leak is intended.",
+    unless="across_groups",
+    when=lambda component: not component.declares.get("whitened"),
+    fix="Take statistics over the rows of one group only. If the leak is intended, declare across_groups=True, or"
+    " whitened=True if the results have mean 0 and variance 1 over the batch.",
 )
 def no_leak(subject: Subject) -> None:
     """The scores of one group do not change the advantages of another.
@@ -109,6 +113,33 @@ def no_leak(subject: Subject) -> None:
     before = case.run(batch.with_scores(fields, base)).value
     after = case.run(batch.with_scores(fields, base + 3 * changed * np.arange(batch.ROWS))).value
     same(after[~changed], before[~changed], "with other scores in another group: the advantage of row")
+
+
+@check(
+    "advantage",
+    claim="whitened",
+    fix="Drop the claim, or whiten last: dovetail.arrays.whiten(advantages, mask). What takes a part of its baseline or"
+    " of its scale from other prompts is across_groups=True.",
+)
+def whitened(subject: Subject) -> None:
+    """Over the policy tokens of a batch, or over its completions, the advantages have mean 0 and variance 1.
+
+    The claim excuses from checks that groups and roles are kept apart, and says that a learning rate needs no regard to
+    the scale of rewards.
+    """
+    case = ArrayCase.of(subject)
+    for seed in range(2):
+        fields = case.fields(seed)
+        mask, value = fields["mask"], case.run(fields).value.astype(np.float64)
+        live = mask.any(axis=1)
+        of_rows = np.sum(np.where(mask, value, 0), axis=1)[live] / mask.sum(axis=1)[live]
+        told = [(each.mean(), each.var()) for each in (value[mask], of_rows)]
+        if not any(abs(mean) < WHITE and abs(variance - 1) < WHITE for mean, variance in told):
+            raise Failed(
+                "over policy tokens mean and variance are {:.4g} and {:.4g}, over completions {:.4g} and {:.4g}".format(
+                    *(number for pair in told for number in pair)
+                )
+            )
 
 
 @check(

@@ -12,6 +12,8 @@ from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import same
 from dovetail_kit.conformance.subject import Subject
 
+SHAPE = frozenset(("mask", "lengths", "group_ids", "role_ids", "turns", "turn_mask", "anchor_ids"))
+"""Fields that say which tokens belong together."""
 MANY = 57
 """Times the tokens of the batch: more than half precision can count."""
 
@@ -115,6 +117,14 @@ def _repeated(fields: batch.Fields, axis: int, times: int = 2) -> batch.Fields:
     return found
 
 
+def _alike(fields: batch.Fields) -> batch.Fields:
+    """Return a batch in which all tokens have the same numbers, such as the age of the weights that sampled them."""
+    return {
+        name: np.full_like(value, value.flat[0]) if name not in SHAPE and batch.is_array(value) else value
+        for name, value in fields.items()
+    }
+
+
 @check(
     "loss_agg",
     unless="leaves_out",
@@ -123,12 +133,13 @@ def _repeated(fields: batch.Fields, axis: int, times: int = 2) -> batch.Fields:
     " leaves_out=True.",
 )
 def longer_is_no_heavier(subject: Subject) -> None:
-    """A token of a longer completion weighs no more than one of a shorter completion of the same prompt.
+    """A token of a longer completion weighs no more than one of a shorter completion of the same prompt, if it is like
+    that one in everything else.
 
     With the power of the length turned round, a run is about its longest completions, and they get longer still.
     """
     case = ArrayCase.of(subject)
-    fields = case.fields()
+    fields = _alike(case.fields())
     rows = [0, 2, 5, 7]  # of one prompt
     mask = np.zeros_like(fields["mask"])
     for row, length in zip(rows, (1, 2, 4, 9), strict=True):

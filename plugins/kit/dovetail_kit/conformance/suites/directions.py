@@ -187,7 +187,12 @@ def corrects(subject: Subject) -> None:
             )
 
 
-@check("group_filter", reads=["scores"], fix="Keep the groups whose scores differ: those are what can be learnt from.")
+@check(
+    "group_filter",
+    reads=["scores"],
+    fix="Keep the groups whose scores differ, and leave out others: a run has one group filter. If it looks at more"
+    " than scores, declare settings={'name': value} with which some of the checks' small groups pass.",
+)
 def keeps_what_differs(subject: Subject) -> None:
     """A group of equal scores is kept only if groups whose scores differ are kept too; some of the latter are kept, and
     some group is left out.
@@ -265,6 +270,8 @@ def the_best_is_reinforced(subject: Subject) -> None:
     """
     case = ArrayCase.of(subject)
     fields = batch.in_one_turn(case.fields())
+    if "role_ids" in fields:  # who is alone in its role has nobody to be compared with
+        fields |= {"role_ids": np.zeros_like(fields["role_ids"])}
     for row in np.flatnonzero(fields["mask"].any(axis=1) & (np.array(batch.GROUP_IDS) == batch.GROUP_IDS[ROW])):
         scores = np.where(np.arange(batch.ROWS) == row, 1.0, np.arange(batch.ROWS) % 3 / 4)
         advantages = case.run(batch.with_scores(fields, scores)).value[row]

@@ -175,7 +175,8 @@ def the_level_of_logits_says_nothing(subject: Subject) -> None:
 @check(
     "field",
     when=lambda component: is_quantity(component) and "logits" in component.reads,
-    fix="Sum over the vocabulary with the probabilities as weights, and divide by no vocabulary size.",
+    fix="Sum over the vocabulary with the probabilities as weights, and divide by no vocabulary size. A logit of"
+    f" padding is {IMPOSSIBLE:g}, not -inf: leave a token out by its probability.",
 )
 def impossible_tokens_say_nothing(subject: Subject) -> None:
     """Three more tokens in the vocabulary whose probability is zero change nothing.

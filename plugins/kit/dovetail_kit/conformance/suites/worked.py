@@ -6,6 +6,7 @@ import doctest
 import functools
 import inspect
 import io
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,6 +23,7 @@ from dovetail_kit.conformance.suites.values import ARRAYS
 
 WORKED: Final = (*ARRAYS, *CONTROLLERS, *SCHEDULES, "answer", "process_reward", "reward", "reward_manager")
 """Kinds whose components compute something that can be worked out by hand."""
+RAISED: Final = "Exception raised:"
 FLAGS: Final = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -39,11 +41,24 @@ def examples_of_its_docstring(subject: Subject) -> None:
         raise Inapplicable(f"there are none, {UNWORKED}" if computes else "there are none")
     failed, said = run_examples(target)
     if failed:
-        told = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("*")]
         agrees = only_written_otherwise(said)
-        raise Failed(f"{agrees}{'. ' * bool(agrees)}{' '.join(told[1:])[:300]}")
+        raise Failed(f"{agrees}{'. ' * bool(agrees)}{first_failure(said)}")
     if computes and inspect.isfunction(target) and not run_examples(target, {target.__name__: _altered(target)})[0]:
         raise Inapplicable(f"they look at no number that it computes, {UNWORKED}")
+
+
+def first_failure(report: str) -> str:
+    """Return the first example that fails, from a report of doctest, with what it gives or raises, in one line.
+
+    >>> raised = "Exception raised:\\n    Traceback (most recent call last):\\n    ZeroDivisionError: no"
+    >>> first_failure(f"****\\nFile 'f.py', line 2\\nFailed example:\\n    f(0)\\n{raised}\\n****\\nFile 'f.py'")
+    'Failed example: f(0) Exception raised: ZeroDivisionError: no'
+    """
+    first = re.split(r"^\*{4,}\n", report, flags=re.MULTILINE)[1]
+    _, *told = [line.strip() for line in first.splitlines() if line.strip()]
+    if RAISED in told:
+        told = [*told[: told.index(RAISED) + 1], told[-1]]
+    return " ".join(told)[:300]
 
 
 def run_examples(target: Any, names: dict[str, Any] | None = None) -> tuple[int, str]:
