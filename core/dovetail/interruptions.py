@@ -12,7 +12,8 @@ from contextvars import ContextVar
 from types import FrameType
 from typing import NoReturn
 
-_DEFAULTS = {"SIGINT": signal.default_int_handler, "SIGTERM": signal.SIG_DFL, "SIGHUP": signal.SIG_DFL}
+_NAMED = {"SIGINT": signal.default_int_handler, "SIGTERM": signal.SIG_DFL, "SIGHUP": signal.SIG_DFL}
+_DEFAULTS = {getattr(signal, name): default for name, default in _NAMED.items() if hasattr(signal, name)}
 """The signals that ask for the end, and what becomes of them where nobody has chosen otherwise, as `nohup` does."""
 
 _HEARD: list[list[int]] = []
@@ -68,8 +69,7 @@ def interruptions() -> Iterator[list[int]]:
 
     changed = {}
     if threading.current_thread() is threading.main_thread():
-        defaults = {getattr(signal, name): default for name, default in _DEFAULTS.items() if hasattr(signal, name)}
-        changed = {number: default for number, default in defaults.items() if signal.getsignal(number) == default}
+        changed = {number: default for number, default in _DEFAULTS.items() if signal.getsignal(number) == default}
     for number in changed:
         signal.signal(number, note)
     sys.unraisablehook = report_others
@@ -88,9 +88,8 @@ def ignore_further() -> None:
 
     Its status would be that of the second of two signals, and what closes at exit, such as a server, would be killed.
     """
-    for name in _DEFAULTS.keys() - {"SIGINT"}:
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in _DEFAULTS.keys() - {signal.SIGINT}:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager

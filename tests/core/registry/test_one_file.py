@@ -60,9 +60,9 @@ def test_one_that_imports_jax_at_its_top_is_not_blamed_for_what_jax_sets(file, m
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "acme_single" in done.stdout
     assert done.stderr == ""
-    file.write_text("import os\nos.environ['OMP_NUM_THREADS'] = '1'\n" + SOURCE)
+    file.write_text("import os\nos.environ['OPENBLAS_NUM_THREADS'] = '1'\n" + SOURCE)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "it set the environment variable 'OMP_NUM_THREADS' (left)" in done.stderr
+    assert "it set the environment variable 'OPENBLAS_NUM_THREADS' (left)" in done.stderr
 
 
 def test_a_broken_one_of_the_environment_is_named_with_its_line(file, monkeypatch):
