@@ -132,6 +132,7 @@ def test_a_family_has_as_many_seeds_as_a_verdict_needs():
     assert module().seeds_for(23, 8) == 10
 
 
+@pytest.mark.slow
 def test_a_page_has_the_verdicts_the_forest_plot_and_the_curves_of_every_test(tmp_path, monkeypatch):
     stub.without_processes(tmp_path, monkeypatch)
     atlas = module()

@@ -23,6 +23,7 @@ def test_it_prints_json():
     assert {"step_s", "rollout_tokens_per_s", "compile_s", "peak_rss_gib"} <= figures.keys()
 
 
+@pytest.mark.slow
 def test_a_workload_that_does_not_exist():
     done = subprocess.run([sys.executable, str(STEP), "W9"], check=False, capture_output=True, text=True, timeout=600)
     assert done.returncode == 2

@@ -136,6 +136,7 @@ def test_a_grader(name):
             GRADERS[name]([text], [answer])
 
 
+@pytest.mark.slow
 def test_graders_that_use_a_library_in_a_process_of_its_own():
     pytest.importorskip("math_verify")
     for name in ("math_verify", "geo3k"):

@@ -110,15 +110,16 @@ def test_standard_streams(redirected, status, tmp_path):
     assert err.count("\n") <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("redirected", "status", "said"),
     [
         ("| head -n 1", 0, ""),
-        pytest.param("2>&1 >o | head -n 1", 0, "", marks=pytest.mark.slow),
-        pytest.param("2>&1 | true", 0, "", marks=pytest.mark.slow),
-        pytest.param(">/dev/full", 1, "error: the output cannot be written: No space left", marks=pytest.mark.slow),
-        pytest.param("2>/dev/full", 0, "", marks=pytest.mark.slow),
-        pytest.param(">/dev/full 2>&1", 1, "", marks=pytest.mark.slow),
+        ("2>&1 >o | head -n 1", 0, ""),
+        ("2>&1 | true", 0, ""),
+        (">/dev/full", 1, "error: the output cannot be written: No space left"),
+        ("2>/dev/full", 0, ""),
+        (">/dev/full 2>&1", 1, ""),
     ],
 )
 def test_a_run_does_not_end_with_who_reads_of_it(redirected, status, said, tmp_path):

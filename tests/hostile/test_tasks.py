@@ -119,6 +119,7 @@ def test_a_line_that_memory_does_not_hold(name, tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_a_line_of_100_megabytes_is_a_record_like_any_other(tmp_path):
     import json
 

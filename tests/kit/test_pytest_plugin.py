@@ -77,6 +77,7 @@ def test_a_good_distribution_gets_a_stamp_that_its_files_outdate(acme):
     assert "but since then its files changed" in changed.stdout
 
 
+@pytest.mark.slow
 def test_a_failure_says_what_it_means_and_how_to_fix_it(acme):
     broken = GOOD.replace("FAILS", "True").replace("-scale * a * x", "-scale * a * x / mask.shape[1]")
     done = acme(

@@ -42,6 +42,7 @@ def test_operations_agree_with_counting_by_hand():
     assert "scoring" not in cost.flops
 
 
+@pytest.mark.slow
 def test_a_note_says_where_operations_are_missing():
     plain, blocks = (
         estimate(load(None, [*TINY, f"model.decoder.attention={way!r}"])) for way in ("dense", "blockwise")
@@ -51,6 +52,7 @@ def test_a_note_says_where_operations_are_missing():
     assert note == "operations in loops (attention in blocks, experts) are counted for one round: there are more"
 
 
+@pytest.mark.slow
 def test_a_mesh_divides_what_each_device_holds():
     sizes = ("model.decoder.width=64", "model.decoder.heads=4", "model.decoder.kv_heads=4")
     alone = estimate(load(None, [*TINY, *sizes]))
@@ -59,6 +61,7 @@ def test_a_mesh_divides_what_each_device_holds():
     assert spread.flops == alone.flops
 
 
+@pytest.mark.slow
 def test_a_critic_and_a_reference_cost():
     cost = estimate(load(None, [*TINY, "train.advantage=gae", "train.kl_coef=0.1"]))
     assert {"reference", "critic's parameters"} <= cost.memory.keys()
@@ -89,12 +92,14 @@ def test_without_a_policy_loss_nothing_is_computed_for_one():
     assert cost.memory == kl.memory
 
 
+@pytest.mark.slow
 def test_a_demonstration_costs_one_text_for_each_prompt():
     plain, both = (estimate(load(None, [*TINY, *terms])).flops for terms in ((), ("train.loss_terms=['nll']",)))
     one = estimate(load(None, [*TINY, "train.group_size=1"])).flops["update"]
     assert both["update"] == pytest.approx(plain["update"] + one)
 
 
+@pytest.mark.slow
 def test_greedy_completions_and_answers_cost_one_text_for_each_prompt():
     one = estimate(load(None, [*TINY, "train.group_size=1"])).flops["rollout"]
     plain = estimate(load(None, TINY)).flops

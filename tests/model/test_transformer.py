@@ -121,6 +121,7 @@ def in_packed_rows(graphdef, params, prompts, masks, tokens, lengths):
     return jnp.stack(whole, axis=1).reshape(*tokens.shape, -1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["dense", "blockwise"])
 def test_texts_packed_in_a_row_are_read_as_they_are_alone(model, batch, attention):
     """Their hidden states, and the gradients of a function of them, among them those through the shared prefix."""

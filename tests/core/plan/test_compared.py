@@ -73,6 +73,7 @@ def test_an_unmeasured_mismatch_is_told():
 CUT = ("sampling.top_k=4", "sampling.top_p=0.9", "sft.steps=0", "train.steps=2", "eval.every=None")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("also", [(), ("train.replay=recent",), ("sampling.logps=vocabulary",)])
 def test_token_tis_under_a_cut_weighs_tokens_by_one(also, tmp_path):
     """With probabilities over the whole vocabulary, 4 of 300 about equally likely tokens would get the weight 0.01."""

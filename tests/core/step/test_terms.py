@@ -100,6 +100,7 @@ def test_terms_with_coefficients_and_a_schedule_add_up():
     same(alone[0][0], change(plain, graphdef, weights, batch)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [4, 5])
 def test_the_split_of_terms_into_micro_batches_changes_nothing(size):
     register("loss_term", square, own_nll, likely_answers)
@@ -141,6 +142,7 @@ def likelihood(graphdef, weights, batch, inputs):
     return np.asarray(evaluate(graphdef, weights, given, fields("logps"), 1.0)["logps"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("term", "inputs"), [(own_nll, "demonstrations"), (likely_answers, "answers")])
 def test_a_term_on_other_texts_is_a_mean_over_their_own_tokens(term, inputs):
     register("loss_term", term)

@@ -266,6 +266,7 @@ def test_a_wrong_result_is_refused_with_its_author(case, tmp_path):
     assert re.fullmatch(rf"{kind}\.{name} of .* {said} \[.*test_wrong_results\.py:\d+\]", str(caught.value))
 
 
+@pytest.mark.slow
 def test_the_state_before_a_wrong_coefficient_is_saved(tmp_path):
     dovetail.register("kl_controller", "diverging", Diverging)
     _, settings, _ = CASES["a coefficient of NaN"]

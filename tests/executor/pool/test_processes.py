@@ -62,6 +62,7 @@ def test_what_goes_wrong_is_told(tmp_path):
     assert pooled(cases.words)(["one"])[0] == "good"  # which the engine refuses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("failed", "score"), [("abstain", None), (-1.0, -1.0)])
 def test_a_late_call_costs_only_its_own_score(failed, score):
     reward = pooled(cases.obey, attrs.evolve(POOL, seconds=1.0, failed=failed))

@@ -182,6 +182,7 @@ def test_the_right_answer_is_out_of_reach(spy, monkeypatch):
     assert not any(SECRET in ran.output for ran in seen)
 
 
+@pytest.mark.slow
 @linux
 def test_what_is_claimed_is_not_believed():
     tests = {"fn_name": "f", "inputs": [[]], "outputs": [SECRET]}

@@ -15,8 +15,18 @@ COMPILED = ("advantage", "correction", "field", "loss_term", "policy_loss", "pro
 TABLE = list(cases())
 NAMES = {kind: sorted({component.name for component, _, _ in TABLE if component.kind == kind}) for kind in COMPILED}
 SAMPLED = {(kind, name): marks(i, every=25, slow=4) for kind, names in NAMES.items() for i, name in enumerate(names)}
-LONG = ("sizing/fit", "process_reward/equations::hostile_texts")
-"""What takes several seconds: compiles a model in several sizes, or asks a process with a time limit."""
+LONG = (
+    "advantage/bi_level_gae",
+    "loss_term/dpo",
+    "optimizer/adafactor",
+    "optimizer/muon",
+    "process_reward/equations::hostile_texts",
+    "reward/math_dapo::hostile_texts",
+    "sizing/fit",
+    "task/frozen_lake",
+    "task/local_search",
+)
+"""What takes several seconds: compiles much, draws many examples, or asks a process with a time limit."""
 TRACKERS = ("sink.mlflow", "sink.trackio", "sink.wandb")
 """What is installed for slow tests alone; their own deprecation warnings are not ours to mend."""
 OF_VERL = {("gsm8k", "right_whatever_the_number"): "verl removes separators of thousands from the text alone"}

@@ -122,6 +122,7 @@ def test_looks_happen_when_they_were_planned_and_end_a_clear_case_early(here, ca
     assert arm["confidence"] == pytest.approx(0.9706, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_before_the_first_look_nothing_is_compared(here, capsys):
     def stop(folder: Path) -> None:
         raise KeyboardInterrupt
@@ -173,6 +174,7 @@ def test_a_dry_run_starts_nothing(here, capsys):
     assert not FOLDER.exists()
 
 
+@pytest.mark.slow
 def test_a_config_may_say_it_all(here, capsys):
     Path("mine.gin").write_text(f"""
         train.steps = 40
@@ -193,6 +195,7 @@ def test_a_config_may_say_it_all(here, capsys):
     assert error(capsys) == "error: arm b: 'ab.seeds' is not part of what a run computes; use --set for all arms"
 
 
+@pytest.mark.slow
 def test_few_pairs_are_warned_of(here, capsys):
     ab(*ARMS, *QUICK, "--seeds", "5", "--dry-run")
     assert "warning: 5 pairs cannot decide for an arm" in capsys.readouterr().out
@@ -250,6 +253,7 @@ def test_the_same_seeds_elsewhere_are_no_new_evidence(here, capsys):
     assert ab(*ARMS, *QUICK, "--folder", "ab/again", "--repeat", "--dry-run") == 0
 
 
+@pytest.mark.slow
 def test_a_corrupt_run_is_named_set_aside_and_made_again(here, capsys):
     assert ab(*ARMS, *QUICK) == DECIDED
     store = Store.open(FOLDER)

@@ -72,6 +72,7 @@ def told(folder: str) -> dict[int, float]:
     return {line["told"]: line["value"] for line in log(folder) if "told" in line}
 
 
+@pytest.mark.slow
 def test_a_sampler_that_learns_is_told_what_its_settings_come_to_over_their_seeds(capsys):
     pytest.importorskip("optuna")
     assert sweep("tpe", 4, "--seeds", "2", sampler="tpe") == 0
@@ -145,6 +146,7 @@ def test_a_killed_driver_loses_nothing_of_a_study(sampler, after, request, monke
     assert told(folder) == told(whole)
 
 
+@pytest.mark.slow
 def test_a_sampler_that_answers_otherwise_is_one_line(whole, capsys):
     shutil.copytree(whole, "edited")
     lines = log("edited")

@@ -88,9 +88,8 @@ def length(delta) -> float:
     return float(np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(delta))))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(t, marks=[pytest.mark.slow] * (i % 3 != 0)) for i, t in enumerate(TERMS)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TERMS)
 def test_the_gradient_and_the_metrics_do_not_depend_on_the_micro_batch(name):
     (whole, measured), *splits = moves(*TERMS[name], sizes=(12, *SIZES.get(name, (1, 4, 5))))
     expected = means(measured)
@@ -104,6 +103,7 @@ def test_the_gradient_and_the_metrics_do_not_depend_on_the_micro_batch(name):
             np.testing.assert_allclose(value, expected[metric], rtol=1e-4, atol=1e-6, err_msg=metric)
 
 
+@pytest.mark.slow
 def test_the_divergence_has_the_beta_that_is_configured():
     found = {beta: moved(*TERMS["gkd"], f"field.jensen_shannon.beta={beta}") for beta in (0.0, 0.5, 1.0)}
     values = {beta: means(metrics)["loss_term/gkd/mean"] for beta, (_, metrics) in found.items()}

@@ -116,6 +116,7 @@ def dropping():
     return train_once(LoRA(rank=4, dropout=0.5).apply(decoder(), rngs=nnx.Rngs(1)))[0]
 
 
+@pytest.mark.slow
 def test_dropout_belongs_to_each_token_s_key(dropping):
     tokens = jnp.concatenate([TOKENS, TOKENS, TOKENS[:, ::-1]])
     visible, keys = jnp.ones_like(tokens, bool), jax.random.split(jax.random.key(3), tokens.shape)

@@ -46,6 +46,7 @@ def hidden(model):
     return nnx.jit(lambda model: model(TOKENS, jnp.ones_like(TOKENS, bool))[0])(model)
 
 
+@pytest.mark.slow
 def test_gradients_are_those_of_transformers():
     with np.load(MOE / "reference.npz") as stored:
         arrays = {name.removeprefix("leftpad/"): array for name, array in stored.items()}

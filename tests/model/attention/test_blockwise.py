@@ -45,6 +45,7 @@ def memory(implementation, tokens):
     return case.compiled(implementation).memory_analysis().temp_size_in_bytes
 
 
+@pytest.mark.slow
 def test_memory_grows_with_the_tokens_and_not_with_their_square():
     assert memory(dense, 1024) > 8 * memory(dense, 256)
     assert memory(blockwise, 4096) < 4.2 * memory(blockwise, 1024)

@@ -319,6 +319,7 @@ def test_replicas_come_and_go_while_a_run_goes_on(fakes, folder, tmp_path, monke
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")
 
 
+@pytest.mark.slow
 @LINUX
 def test_replicas_of_ours_survive_sigkill_in_mid_batch_and_during_a_sync(folder):
     each = started(folder, 2, flags=("--patience", "0.2"), connections=8)

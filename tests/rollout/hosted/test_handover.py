@@ -58,6 +58,7 @@ def test_a_host_computes_in_the_type_of_the_policy_whatever_that_of_its_weights(
     assert dtype_of(folder) == "bfloat16"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [None, LoRA(rank=2), LoRA(rank=2, quantise_base="int8")], ids=str)
 def test_copies_in_host_memory_are_written_as_those_on_devices(tmp_path, change):
     model = MAKER.make(13, rngs=nnx.Rngs(0))

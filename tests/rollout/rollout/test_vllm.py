@@ -86,6 +86,7 @@ def test_a_run_samples_from_the_server_while_it_trains(fake, tmp_path):
     assert len({call["kwargs"]["folder"] for call in fake.of("/collective_rpc")}) == 2
 
 
+@pytest.mark.slow
 def test_the_pace_is_that_of_a_completion_that_waits_for_no_other(fake, folder):
     fake.patience = 0.1
     each = of(folder, url=fake.url, connections=1)
