@@ -76,7 +76,8 @@ def interruptions() -> Iterator[list[int]]:
     try:
         yield came
     finally:
-        sys.unraisablehook = report
+        # a hook that came later stays: it is for what comes after the end, and has ours behind it
+        sys.unraisablehook = report if sys.unraisablehook is report_others else sys.unraisablehook
         _HEARD[:] = [heard for heard in _HEARD if heard is not came]
         for number, default in changed.items():
             if signal.getsignal(number) is note:

@@ -46,6 +46,19 @@ def printed(monkeypatch):
     return found
 
 
+def test_a_hook_that_came_later_stays(printed):
+    """That of the checkpoints silences threads that fail as the process ends, which is after this."""
+    mine = sys.unraisablehook
+    with interruptions():
+        pass
+    assert sys.unraisablehook is mine
+    later = []
+    with interruptions():
+        sys.unraisablehook = later.append
+    _Broken()
+    assert (len(later), printed) == (1, [])
+
+
 @pytest.mark.parametrize("lose", [_Dropped, _collect])
 def test_a_lost_interrupt_is_raised_where_it_cannot_be_lost(lose, printed):
     with interruptions() as came:
