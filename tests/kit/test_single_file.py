@@ -106,6 +106,7 @@ def test_what_a_sweep_uses_is_tried_in_one():
         ({"path": "json.py"}, "a module 'json' exists already and would be hidden; give json.py another name"),
         ({"path": "attrs.py"}, "a module 'attrs' exists already and would be hidden; give attrs.py another name"),
         ({"path": "my-loss.py"}, "'my-loss' is not a name for a module; use letters, digits and '_': my_loss.py"),
+        ({"path": "my.loss.py"}, "'my.loss' is not a name for a module; use letters, digits and '_'"),
         ({"path": "2fast.py"}, "'2fast' is not a name for a module; use letters, digits and '_'"),
         ({"kind": "policyloss"}, "unknown kind 'policyloss'. Did you mean 'policy_loss'"),
         ({"name": "masked"}, "'masked' cannot be the name of a policy_loss"),

@@ -54,11 +54,11 @@ class NewFile:
         module = path.stem
         if path.exists():
             raise ConfigError(f"'{path}' exists already and is not overwritten; choose another name")
-        if module in sys.stdlib_module_names or importlib.util.find_spec(module):
-            raise ConfigError(f"a module '{module}' exists already and would be hidden; give {path.name} another name")
         written = NewPackage.within(module, module, kind, name, registry, file=module)
         if written.file != module:
             raise PluginError(f"'{module}' is not a name for a module; use letters, digits and '_': {written.file}.py")
+        if module in sys.stdlib_module_names or importlib.util.find_spec(module):
+            raise ConfigError(f"a module '{module}' exists already and would be hidden; give {path.name} another name")
         return cls(path=path, written=written)
 
     @property

@@ -358,28 +358,16 @@ def learns_after_a_failure(subject: Subject) -> None:
 
     A failure that is kept as the best so far, as NaN or as infinity, is never replaced: nothing beats it.
     """
-    courses = {
-        fails: [[each.values for each in _told(subject, sign, fails)] for sign in (1.0, -1.0)]
-        for fails in (False, True)
-    }
-    (up, down), (up_after, down_after) = courses[False], courses[True]
+
+    def course(failures: int, sign: float) -> list[Any]:
+        proposals = play_study(subject, LEARNT, fails=lambda number: number < failures, sign=sign)
+        return [each.values for each in proposals]
+
+    (up, down), (up_after, down_after) = ([course(failures, sign) for sign in (1.0, -1.0)] for failures in (0, 1))
     if up != down and up_after == down_after:
         raise Failed(
             f"where the first trial failed, {LEARNT} proposals are the same whatever the results of the others"
         )
-
-
-def _told(subject: Subject, sign: float, fails: bool) -> list[Any]:
-    """Return the proposals of a study whose results rise, or fall, with the learning rate; the first one may fail."""
-    from dovetail_lab.kinds import Result
-
-    _, study = open_study(subject, LEARNT)
-    proposals: list[Any] = []
-    while len(proposals) < LEARNT and (proposal := study.ask()) is not None:
-        value = None if fails and not proposals else sign * math.log10(proposal.values["train.lr"])
-        study.tell(len(proposals), Result(value=value, curve=() if value is None else ((1, value),)))
-        proposals.append(proposal)
-    return proposals
 
 
 def _learnt(subject: Subject, value: float, others: float) -> list[dict[str, float]]:

@@ -35,9 +35,15 @@ def open_study(subject: Subject, draws: int = DRAWS, seed: int = 0) -> Any:
 
 
 def play_study(
-    subject: Subject, draws: int = DRAWS, seed: int = 0, fails: Callable[[int], bool] = lambda number: number % 5 == 4
+    subject: Subject,
+    draws: int = DRAWS,
+    seed: int = 0,
+    fails: Callable[[int], bool] = lambda number: number % 5 == 4,
+    sign: float = 1.0,
 ) -> list[Any]:
-    """Ask as long as there is something, and tell a result of each: one in five fails, the others prefer high rates."""
+    """Ask as long as there is something, and tell a result of each: one in five fails, the others prefer high rates, or
+    low ones if `sign` is negative.
+    """
     from dovetail_lab.kinds import Result
 
     _, study = open_study(subject, draws, seed)
@@ -47,7 +53,7 @@ def play_study(
         if number == MANY:
             raise Failed(f"asked for {draws} settings, it proposes more than {MANY}")
         proposals.append(proposal)
-        value = None if fails(number) else math.log10(proposal.values["train.lr"])
+        value = None if fails(number) else sign * math.log10(proposal.values["train.lr"])
         study.tell(number, Result(value=value, curve=() if value is None else ((1, value),)))
     return proposals
 
