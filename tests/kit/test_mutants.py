@@ -11,8 +11,10 @@ from dovetail.errors import ConfigError
 from dovetail.registry import _discovered, current
 from dovetail.registry.one_file import FILES
 from dovetail_kit.mutants import examine
-from dovetail_kit.mutations import Hyperparameters, mutants_of
+from dovetail_kit.mutation_rules import Hyperparameters
+from dovetail_kit.mutations import mutants_of
 
+KNOWN = Hyperparameters(frozenset({"cap", "share"}), frozenset({"share"}))
 SOURCE = '''
 """A loss and a reward."""
 
@@ -97,7 +99,7 @@ def test_what_the_examples_do_not_notice_is_told_with_its_line(file, capsys):
     guard = "jnp.where(mask, logps + 1e-08, 0.0)"
     sums = "-advantages * bounded(x, bound) + (x < 0) / 2"
     assert out.splitlines() == [
-        "policy_loss.mine: its examples notice 4 of 13 changes, but not",
+        "policy_loss.mine: its examples notice 5 of 14 changes, but not",
         f"  acme_mutants.py:{minimum}:12: jnp.minimum(x, bound)  as  jnp.minimum(jnp.maximum(x, 1 / bound), bound)",
         f"  acme_mutants.py:{line}:9: {guard}  as  {guard.replace('mask', 'mask | True')}",
         f"  acme_mutants.py:{line}:25: logps + 1e-08  as  logps - 1e-08",
@@ -201,8 +203,8 @@ def halvings(n):
 def halved(completions):
     """How often the length can be halved.
 
-    >>> halved(["ab"])
-    [1.0]
+    >>> halved(["ab", 16 * "a"])
+    [1.0, 3.0]
     """
     return [float(halvings(min(len(each), MOST))) for each in completions]
 
@@ -220,7 +222,7 @@ def plain(completions):
 def test_a_changed_loop_ends_and_the_examples_of_a_helper_count(file, capsys):
     file.write_text(LOOPS)
     assert told(file, capsys, "--only", "reward.halved").splitlines() == [
-        "reward.halved: its examples notice 12 of 12 changes",
+        "reward.halved: its examples notice 13 of 13 changes",
         "  not changed: MOST (not in a function)",
     ]
 
@@ -251,12 +253,9 @@ def test_a_helper_whose_examples_fail_is_named(file, capsys):
 )
 def test_equal_numbers_of_a_line_are_told_apart(lines, around):
     source = f"def f(x):\n{lines}\n"
-    numbers = [each for each in mutants_of(ast.parse(source), source.splitlines()) if each.before.isdigit()]
+    numbers = [each for each in mutants_of(ast.parse(source), source.splitlines(), KNOWN) if each.before.isdigit()]
     assert [each.within for each in numbers] == around
     assert [lines[each.column - 1] for each in numbers] == [each.before for each in numbers]
-
-
-KNOWN = Hyperparameters(frozenset({"cap", "share"}), frozenset({"share"}))
 
 
 @pytest.mark.parametrize(
@@ -264,7 +263,11 @@ KNOWN = Hyperparameters(frozenset({"cap", "share"}), frozenset({"share"}))
     [
         ("x < y", ["x >= y", "x <= y"]),
         ("x >= y", ["x < y", "x > y"]),
-        ("x == y", ["x != y"]),
+        ("x == y", ["x in y", "x != y"]),
+        ("x == 'yes'", ["x in 'yes'", "x != 'yes'"]),
+        ("x - y == z", ["x - y != z", "x + y"]),
+        ("x is None", ["(x or None) is None"]),
+        ("x is not None", ["(x or None) is not None"]),
         ("1 - x", ["1 + x", "1 - (1 - x)", "2"]),
         ("True - x", ["True + x", "False"]),
         ("x[-1]", ["x[0]", "+1", "2"]),
@@ -273,10 +276,23 @@ KNOWN = Hyperparameters(frozenset({"cap", "share"}), frozenset({"share"}))
         ("jnp.where(c, x, 0.0)", ["jnp.where(c | True, x, 0.0)", "1.0"]),
         ("jnp.where(c, x, y)", ["jnp.where(c | True, x, y)", "jnp.where(c & False, x, y)"]),
         ("jnp.where(c)", []),
+        ("jnp.where(x > 0, x, 1.0)", []),
+        ("jnp.where(x * y > 0, x * y, 1.0)", ["x / y"]),
         ("jnp.abs(x)", ["jnp.positive(x)"]),
         ("abs(x)", ["float(x)"]),
         ("sorted(x)", ["list(x)"]),
         ("x.startswith(y)", ["x.endswith(y)"]),
+        ("x.strip()", ["x.strip('')"]),
+        ("x.lower()", ["x.__str__()"]),
+        ("re.fullmatch(p, x)", ["re.match(p, x)"]),
+        ("re.match(p, x)", ["re.search(p, x)"]),
+        ("min(x, y)", ["min(x, x)", "min(y, y)"]),
+        ("max(x, 1)", ["min(x, 1)", "2"]),
+        ("max(x, 0)", ["min(x, 0)", "max(x, x)", "1"]),
+        ("f(x, mask)", ["f(x, mask | True)"]),
+        ("f(x, where=kept)", ["f(x, where=kept | True)"]),
+        ("mask.argmax()", ["mask.argmin()", "(mask | True).argmax()"]),
+        ("mask * x", ["mask / x", "(mask | True) * x"]),
         ("jnp.floor(x)", ["jnp.ceil(x)"]),
         ("x & y", ["x | y"]),
         ("not x", ["not not x"]),
@@ -287,18 +303,44 @@ KNOWN = Hyperparameters(frozenset({"cap", "share"}), frozenset({"share"}))
         ("n - 1", ["n + 1", "2"]),
         (
             "jnp.maximum(jnp.sum(mask), y)",
-            ["jnp.minimum(jnp.sum(mask), y)", "jnp.maximum(jnp.sum(mask) - 1, y)", "jnp.mean(mask)"],
+            [
+                "jnp.maximum(jnp.sum(mask) - 1, y)",
+                "jnp.maximum(jnp.sum(mask), jnp.sum(mask))",
+                "jnp.maximum(y, y)",
+                "jnp.mean(mask)",
+                "jnp.sum(mask | True)",
+            ],
         ),
         ("share * x", ["share / x", "(1 - share) * x"]),
         ("f(self.share)", ["f(1 - self.share)"]),
         ("1 - share", ["1 + share", "1 - (1 - share)", "2"]),
-        ("jnp.minimum(x, cap)", ["jnp.maximum(x, cap)", "jnp.minimum(jnp.maximum(x, 1 / cap), cap)"]),
-        ("jnp.minimum(x, y)", ["jnp.maximum(x, y)"]),
+        (
+            "jnp.minimum(x, cap)",
+            ["jnp.minimum(jnp.maximum(x, 1 / cap), cap)", "jnp.minimum(x, x)", "jnp.minimum(cap, cap)"],
+        ),
+        ("jnp.minimum(x, y)", ["jnp.minimum(x, x)", "jnp.minimum(y, y)"]),
         ("jnp.clip(x, -cap, cap)", ["jnp.clip(x, None, cap)", "jnp.clip(x, -cap, None)", "+cap"]),
         ("jnp.clip(x, 0, cap)", ["jnp.clip(x, 0, None)", "1"]),
     ],
 )
-def test_what_is_changed(code, changed):
+def test_what_is_changed_of_an_expression(code, changed):
+    check(f"it = {code}", changed)
+
+
+@pytest.mark.parametrize(
+    ("code", "changed"),
+    [
+        ("seen.add(x)", ["seen.add"]),
+        ("self.mean = x", ["self.mean = self.mean"]),
+        ("kept[key] = kept[other]", ["kept[key] = kept[key]"]),
+        ("self.mean = self.mean", []),
+    ],
+)
+def test_what_is_changed_of_a_statement(code, changed):
+    check(code, changed)
+
+
+def check(code, changed):
     tree = ast.parse(code)
     before = ast.dump(tree, include_attributes=True)
     mutants = list(mutants_of(tree, [code], KNOWN))

@@ -23,7 +23,8 @@ from dovetail.errors import ConfigError, listing, nearest
 from dovetail.registry import Component, Registry
 from dovetail.registry.compatibility import ENGINE, owner_of
 from dovetail_kit.conformance.suites.worked import first_failure, run_examples
-from dovetail_kit.mutations import Definition, Hyperparameters, Mutant, children, is_passed_over, mutants_of
+from dovetail_kit.mutation_rules import Definition, Hyperparameters
+from dovetail_kit.mutations import Mutant, children, is_passed_over, mutants_of
 
 PATIENCE: Final = 10
 """How many times as many turns the `while` loops of a changed component may take, and a thousand more."""

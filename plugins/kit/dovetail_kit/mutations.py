@@ -1,69 +1,20 @@
-"""What is changed in a piece of code to find out whether an example notices: one operator, number or function."""
+"""What is changed in a piece of code to find out whether an example notices: one place at a time."""
 
 from __future__ import annotations
 
 import ast
 import functools
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import attrs
 
-OPERATORS: Final[dict[type[ast.AST], type[ast.AST]]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.Mult: ast.Div,
-    ast.Div: ast.Mult,
-    ast.FloorDiv: ast.Mult,
-    ast.Pow: ast.Mult,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-    ast.And: ast.Or,
-    ast.Or: ast.And,
-    ast.Lt: ast.GtE,
-    ast.LtE: ast.Gt,
-    ast.Gt: ast.LtE,
-    ast.GtE: ast.Lt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.USub: ast.UAdd,
-}
-BOUNDARIES: Final[dict[type[ast.AST], type[ast.AST]]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-}
-_PAIRS: Final = (
-    ("maximum", "minimum"),
-    ("max", "min"),
-    ("sum", "mean"),
-    ("any", "all"),
-    ("argmax", "argmin"),
-    ("std", "var"),
-    ("floor", "ceil"),
-    ("startswith", "endswith"),
-    ("find", "rfind"),
-    ("partition", "rpartition"),
-    ("bisect_left", "bisect_right"),
-)
-FUNCTIONS: Final = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])} | {"abs": "positive"}
-BUILTINS: Final = {"max": "min", "min": "max", "any": "all", "all": "any", "abs": "float", "sorted": "list"}
-NEGLIGIBLE: Final = 1e-5
-"""Up to this size a number only keeps a division from being by zero, and no example will show it."""
+from dovetail_kit.mutation_rules import Hyperparameters, changes, is_divisor
+
 SHAPING: Final = ("axis", "keepdims", "strict", "dtype", "parents", "exist_ok")
 """Keyword arguments whose change is an error, or makes no difference."""
 LONGEST: Final = 80
 """Characters of an expression that is printed around a change."""
-COUNT: Final = re.compile(r"(^|_)(n|num|counts?|sizes?|lengths?)$")
-"""What is called so is a number of things, of which there may be one fewer."""
-MASK: Final = re.compile(r"(^|_)(mask|live|kept|there)$")
-OF_COUNTS: Final = ("range", "max", "min", "maximum", "minimum")
-"""Functions among whose arguments a count may be."""
-SHARE: Final = re.compile(r"Interval\(g[et]=0(\.0)?, l[et]=1(\.0)?\)")
-"""The range of a share, in whose place the rest of the whole may be."""
-Definition = ast.FunctionDef | ast.ClassDef
 
 
 @attrs.frozen(kw_only=True)
@@ -86,180 +37,19 @@ class Mutant:
         return f"{self.line}:{self.column}: {self.before}  as  {self.after}{around}"
 
 
-@attrs.frozen
-class Hyperparameters:
-    """The names of hyperparameters of some definitions: of those that are not whole, and of the shares among these."""
-
-    floats: frozenset[str] = frozenset()
-    shares: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, definitions: Iterable[Definition]) -> Hyperparameters:
-        """Find those of functions, which are keyword-only, and the fields of classes."""
-        found = {
-            name: ast.unparse(hint)
-            for definition in definitions
-            for name, hint in _announced(definition)
-            if hint is not None
-        }
-        floats = {name: hint for name, hint in found.items() if re.search(r"\bfloat\b", hint)}
-        return cls(frozenset(floats), frozenset(name for name, hint in floats.items() if SHARE.search(hint)))
-
-
-def _announced(definition: Definition) -> Iterator[tuple[str, ast.expr | None]]:
-    """Yield the names and annotations of hyperparameters."""
-    if isinstance(definition, ast.FunctionDef):
-        yield from ((each.arg, each.annotation) for each in definition.args.kwonlyargs)
-    for node in definition.body if isinstance(definition, ast.ClassDef) else ():
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            yield node.target.id, node.annotation
-
-
 def mutants_of(
-    node: ast.AST, lines: list[str], known: Hyperparameters = Hyperparameters(), around: ast.AST | None = None
+    node: ast.AST, lines: list[str], known: Hyperparameters, around: ast.AST | None = None
 ) -> Iterator[Mutant]:
     """Yield the changes of a piece of code, which stands in another one."""
     if is_passed_over(node):
         return
     if isinstance(node, ast.expr | ast.stmt):
-        for owner, field, new in (*_changes(node), *_changes_of_numbers(node, known)):
+        for owner, field, new in changes(node, known):
             yield _with(node, owner, field, new, lines=lines, around=around)
     # around a sign, a keyword or an index stands what says where it is
     outer = around if isinstance(node, ast.UnaryOp | ast.keyword | ast.Slice | ast.Tuple) and around else node
     for child in children(node):
         yield from mutants_of(child, lines, known, outer)
-
-
-def _changes(node: ast.AST) -> Iterator[tuple[ast.AST, str, Any]]:
-    """Yield what could be otherwise in a node: it or a node of it, the name of a field, and another value of that."""
-    match node:
-        case ast.BinOp() | ast.AugAssign() | ast.BoolOp() | ast.UnaryOp() if type(node.op) in OPERATORS:
-            if not _joins_text(node):
-                yield node, "op", OPERATORS[type(node.op)]()
-            yield from _without_its_complement(node)
-        case ast.UnaryOp(op=ast.Not() | ast.Invert()):
-            yield node, "operand", ast.UnaryOp(op=node.op, operand=node.operand)
-        case ast.Compare(ops=[operator]):
-            for table in (OPERATORS, BOUNDARIES):
-                if type(operator) in table:
-                    yield node, "ops", [table[type(operator)]()]
-        case ast.Subscript() if not _is_shape(node.value) and (end := _other_end(node.slice)):
-            yield node, "slice", end
-        case ast.Constant() if (other := _other(node.value)) is not None:
-            yield node, "value", other
-        case ast.Call(func=ast.Name(id=name)) if name in BUILTINS:
-            yield node.func, "id", BUILTINS[name]
-        case ast.Call(func=ast.Attribute(attr=name)) if name in FUNCTIONS:
-            yield node.func, "attr", FUNCTIONS[name]
-        case ast.Call(func=ast.Attribute(attr="where"), args=[condition, *choices]) if choices:
-            yield from _without_its_guard(node, condition, choices)
-
-
-def _changes_of_numbers(node: ast.AST, known: Hyperparameters) -> Iterator[tuple[ast.AST, str, Any]]:
-    """Yield one fewer for a count, the rest of the whole for a share, and one bound or both for both or one."""
-    match node:
-        case ast.BinOp(op=ast.Sub(), left=left) if _is_one(left):
-            pass  # 1 - x is changed as a whole
-        case ast.BinOp() | ast.Compare():
-            yield from _with_other_parts(node, _one_fewer) if not _is_next(node) else ()
-            yield from _with_other_parts(node, functools.partial(_rest, known=known))
-        case ast.Call(func=ast.Attribute(attr="clip"), args=[value, low, high]):
-            for bound, args in ((low, [value, ast.Constant(None), high]), (high, [value, low, ast.Constant(None)])):
-                if any(isinstance(each, ast.Name) for each in ast.walk(bound)):
-                    yield node, "args", args
-        case ast.Call(func=ast.Attribute(attr="minimum") as function, args=[value, bound]) if (
-            _name(bound) in known.floats
-        ):
-            inverse = ast.BinOp(left=ast.Constant(1), op=ast.Div(), right=bound)
-            bounded = ast.Call(func=_renamed(function, "maximum"), args=[value, inverse], keywords=[])
-            yield node, "args", [bounded, bound]
-        case ast.Call(func=function):
-            yield from _with_other_parts(node, _one_fewer) if _name(function) in OF_COUNTS else ()
-            yield from _with_other_parts(node, functools.partial(_rest, known=known))
-
-
-def _is_next(node: ast.AST) -> bool:
-    """Return whether it is n + 1 or n - 1, in which the number is changed."""
-    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub) and _is_one(node.right)
-
-
-def _with_other_parts(
-    node: ast.AST, change: Callable[[ast.expr], ast.expr | None]
-) -> Iterator[tuple[ast.AST, str, Any]]:
-    """Yield what stands in the place of a part, where a change has something to put there."""
-    for field, part in ast.iter_fields(node):
-        if field in ("left", "right") and (other := change(part)):
-            yield node, field, other
-        parts = part if field in ("comparators", "args") else []
-        for number, each in enumerate(parts):
-            if other := change(each):
-                yield node, field, [*parts[:number], other, *parts[number + 1 :]]
-
-
-def _one_fewer(part: ast.expr) -> ast.expr | None:
-    counted = _name(part.func) if isinstance(part, ast.Call) else ""
-    of_a_mask = counted == "sum" and any(MASK.search(_name(each)) for each in ast.walk(part))
-    if counted == "len" or of_a_mask or COUNT.search(_name(part)):
-        return ast.BinOp(left=part, op=ast.Sub(), right=ast.Constant(1))
-    return None
-
-
-def _rest(part: ast.expr, known: Hyperparameters) -> ast.expr | None:
-    if _name(part) in known.shares:
-        return ast.BinOp(left=ast.Constant(1), op=ast.Sub(), right=part)
-    return None
-
-
-def _name(node: ast.AST) -> str:
-    """Return the name of a variable, an attribute or a function; empty for anything else."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-
-
-def _renamed(function: ast.Attribute, name: str) -> ast.Attribute:
-    return ast.Attribute(value=function.value, attr=name, ctx=ast.Load())
-
-
-def _without_its_complement(node: ast.AST) -> Iterator[tuple[ast.AST, str, Any]]:
-    """Yield x for 1 - x."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and _is_one(node.left):
-        yield node, "right", ast.BinOp(left=ast.Constant(1), op=ast.Sub(), right=node.right)
-
-
-def _without_its_guard(
-    node: ast.Call, condition: ast.expr, choices: list[ast.expr]
-) -> Iterator[tuple[ast.AST, str, Any]]:
-    """Yield a choice that is always the first one; always the second one, too, unless an example sees a constant."""
-    yield node, "args", [_joined(condition, ast.BitOr(), True), *choices]
-    if not any(isinstance(choice, ast.Constant) for choice in choices):
-        yield node, "args", [_joined(condition, ast.BitAnd(), False), *choices]
-
-
-def _is_one(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and node.value == 1 and not isinstance(node.value, bool)
-
-
-def _is_shape(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "shape"
-
-
-def _other_end(index: ast.expr) -> ast.expr | None:
-    """Return the index of the last item for that of the first, and the other way round; None for others."""
-    if isinstance(index, ast.Constant) and index.value == 0 and not isinstance(index.value, bool):
-        return ast.UnaryOp(op=ast.USub(), operand=ast.Constant(1))
-    if isinstance(index, ast.UnaryOp) and isinstance(index.op, ast.USub) and _is_one(index.operand):
-        return ast.Constant(0)
-    return None
-
-
-def _joined(condition: ast.expr, operator: ast.operator, value: bool) -> ast.expr:
-    """Return a condition that always holds, or never, and has the shape that it had."""
-    return ast.BinOp(left=condition, op=operator, right=ast.Constant(value))
-
-
-def _joins_text(node: ast.AST) -> bool:
-    """Return whether an operator has a text beside it, as in `folder / 'name'`."""
-    texts = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.JoinedStr | ast.Constant)]
-    return any(isinstance(part, ast.JoinedStr) or isinstance(part.value, str) for part in texts)
 
 
 def is_passed_over(node: ast.AST) -> bool:
@@ -274,6 +64,9 @@ def _is_guard(node: ast.AST) -> bool:
 
 def children(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what a node consists of, without annotations, decorators, defaults, docstrings and axes."""
+    if isinstance(node, ast.Call) and is_divisor(node):
+        yield node.args[1]
+        return
     for name, value in ast.iter_fields(node):
         if name in ("annotation", "returns", "decorator_list") or isinstance(value, ast.arguments):
             continue
@@ -283,15 +76,6 @@ def children(node: ast.AST) -> Iterator[ast.AST]:
         if isinstance(node, ast.ClassDef):
             parts = [part for part in parts if isinstance(part, ast.FunctionDef)]
         yield from (part for part in parts if isinstance(part, ast.AST))
-
-
-def _other(value: Any) -> Any:
-    """Return another number, or None for what is not to be changed."""
-    if isinstance(value, bool):
-        return not value
-    if not isinstance(value, int | float) or 0 < abs(value) <= NEGLIGIBLE:
-        return None
-    return value + 1 if isinstance(value, int) or not value else 2 * value
 
 
 def _with(
