@@ -11,6 +11,7 @@ whenever it is instantiated: `attrs.field(default=0.1, validator=in_range)`.
 
 from __future__ import annotations
 
+import functools
 import operator
 import types
 import typing
@@ -88,12 +89,17 @@ def in_range(instance: Any, field: attrs.Attribute[Any], value: Any) -> None:
     Raises:
         ConfigError: with the field, the value, and the allowed range.
     """
-    hint = typing.get_type_hints(type(instance), include_extras=True)[field.name]
+    hint = _hints(type(instance))[field.name]
     ends = bounds(hint)
     if isinstance(value, int | float) and not all(bound.holds(value) for bound in ends):
         (number,) = {plain(option) for option in union_of(hint)} & {int, float}
         where = f"{type(instance).__name__}.{field.name}"
         raise ConfigError(f"{where}: expected {phrase(number.__name__, ends)}, got {value!r}.")
+
+
+@functools.lru_cache(maxsize=256)  # to evaluate annotations takes longer than all else that reading a config does
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls, include_extras=True)
 
 
 def _constraints(hint: Any) -> Iterator[BaseMetadata]:

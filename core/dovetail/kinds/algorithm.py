@@ -27,7 +27,7 @@ FIELD: Final = Kind(
 
 GROUP_FILTER: Final = Kind(
     name="group_filter",
-    summary="scores, group_ids -> which groups to keep",
+    summary="scores, group_ids -> which groups to keep; a run has one at most",
     stage="filtered",
     reads="fields",
 )

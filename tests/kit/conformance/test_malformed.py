@@ -88,6 +88,14 @@ def test_the_examples_of_an_answer_are_read():
     assert found[True].outcome == "passed"
 
 
+def test_the_form_for_an_answer_is_two_answers():
+    component = Component(
+        kind="answer", name="last", target=dovetail.declares(examples=["It is 42."])(last), origin=HERE
+    )
+    (check,) = (each for each in applicable(component) if each.name == "declarations")
+    assert "({'completions': 'It is 42.', ...}, {'completions': 'so 7', ...})" in judge(check, Subject(component)).seen
+
+
 def test_it_cannot_be_expected():
     component = claiming(range=(1, 0), expected_failures={"declarations": "they are what they are"})
     (check,) = (each for each in applicable(component) if each.name == "declarations")

@@ -16,9 +16,13 @@ class Claim:
 
 
 CLAIMS: Final[dict[str, Claim]] = {
-    "settings": Claim((), "hyperparameters to check it with, if the defaults are unsuitable or missing"),
+    "settings": Claim(
+        (), 'hyperparameters to check it with, `settings={"least": 3}`, if the defaults are unsuitable or missing'
+    ),
     "expected_failures": Claim(
-        (), "checks that it is known to fail, each with the reason; one that passes is an error"
+        (),
+        'checks that it is known to fail, each with the reason, `expected_failures={"vmap": "calls a library"}`; one'
+        " that passes is an error",
     ),
     "excludes": Claim((), "kinds of which a config may choose none beside it, because it does their work itself"),
     "idle": Claim(
@@ -111,7 +115,8 @@ CLAIMS: Final[dict[str, Claim]] = {
     "examples": Claim(
         ("reward", "process_reward", "answer"),
         "pairs of records, each a dict of columns, to which `group_ids`, `tokens` and `logps` may belong: the first"
-        " scores higher than the second; for an answer, completions in the form that it looks for",
+        " scores higher than the second; for an answer, two completions with different answers, in the form that it"
+        ' looks for: `({"completions": "It is 3/4."}, {"completions": "so 2/3"})`',
     ),
     "abstains": Claim(("reward",), "gives no score where the column `answer` is None"),
     "any_answer": Claim(("reward",), "a completion with several answers is right if one of them is"),

@@ -76,7 +76,8 @@ def _range(component: Component, value: Any) -> Iterator[str]:
 
 
 def _examples(component: Component, value: Any) -> Iterator[str]:
-    form = "examples=[({'completions': 'better', ...}, {'completions': 'worse', ...})]"
+    texts = ("It is 42.", "so 7") if component.kind == "answer" else ("better", "worse")
+    form = "examples=[({{'completions': {!r}, ...}}, {{'completions': {!r}, ...}})]".format(*texts)
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
         yield f"examples={value!r} is not a list of pairs of records: {form}"
         return

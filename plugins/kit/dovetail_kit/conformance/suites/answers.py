@@ -224,7 +224,8 @@ def no_answer_no_score(subject: Subject) -> None:
     "reward",
     claim="abstains",
     when=is_alone,
-    fix="Compare with None, and with the empty text if that means no answer: `if answer is None`, not `if not answer`.",
+    fix="Compare with None, and with the empty text if that means no answer: `if answer is None`, not `if not answer`."
+    " What has no ratio to zero, or no logarithm, can still tell whether a completion says zero.",
 )
 def zero_is_an_answer(subject: Subject) -> None:
     """If it takes numbers as answers, it scores a completion also where the right answer is the number 0.
