@@ -127,7 +127,11 @@ class Record:
 def identity(turn: str, number: int, call: Call, state: Any) -> str:
     """Return the identity of a call: of the turn, which call of it, the tool, its arguments and its state."""
     parts = [turn, number, call.name, dict(call.arguments), state]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
+    try:
+        text = json.dumps(parts, sort_keys=True, default=str)
+    except (TypeError, ValueError):  # what a format reads need not be JSON: keys of several types cannot be sorted
+        text = repr(parts)
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:32]
 
 
 def _frozen(value: Any) -> Any:

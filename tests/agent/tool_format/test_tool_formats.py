@@ -4,6 +4,7 @@ import pytest
 
 import dovetail
 from dovetail.protocols import Call, Parsed, Tool
+from dovetail_agent.record import identity
 from dovetail_agent.runner import Runner
 
 FORMATS = {name: dovetail.get("tool_format", name).bind() for name in dovetail.names("tool_format")}
@@ -69,16 +70,23 @@ CASES = {
         ('{"name": "add", "parameters": {"a": 1}', "the call is not valid JSON: Expecting ',' delimiter"),
         ('{"name": "add", "parameters": [1]}', 'a call is a JSON object {"name": "...", "parameters": {...}}'),
         ('{"name": "add", "parameters": {}} I think', "the call is not valid JSON: Expecting value"),
+        ('{"name": "add", "parameters": {}}\n\n42 is it', 'a call is a JSON object {"name": "...", "parameters"'),
         ('{"name": "add", "parameters": ' + "[" * 100_000, "the call is not valid JSON"),
     ],
     "pythonic": [
         ("```tool_code\n[add(a=1)]\n```", {"a": 1}),
         ("[add(a=1), now()]", {"a": 1}),
         ("[add(1)]", "arguments are written by name: add(argument=value)"),
-        ("[add(a=1 + 1)]", "the argument 'a' is not a literal: 1 + 1"),
+        ("[add(a=1 + 1)]", "the argument 'a' is not a literal that JSON has: 1 + 1"),
         ("[add(a=1), 3]", "not a call: 3; calls are [name(argument=value), ...]"),
-        ("[add(a=__import__('os'))]", "the argument 'a' is not a literal: __import__('os')"),
+        ("[add(a=__import__('os'))]", "the argument 'a' is not a literal that JSON has: __import__('os')"),
         ("[add(a=" + "(" * 1000, "the calls are not valid Python: [add(a=((("),
+        ("[add(a=" + "+".join(["1"] * 900) + ")]", "the argument 'a' is not a literal that JSON has: 1+1+1"),
+        ("[add(a={1, 2})]", "the argument 'a' is not a literal that JSON has: {1, 2}"),
+        ("[add(a=0x" + "f" * 4000 + ")]", "the argument 'a' is not a literal that JSON has: 0xfff"),
+        ("[add(" + "a." * 900 + "b(x=1)=2)]", "the calls are not valid Python"),
+        ("[" + "a." * 900 + "b(1)]", "arguments are written by name: a.a.a"),
+        ('[add(a={1: (2, "b"), "c": None})]', {"a": {"1": [2, "b"], "c": None}}),
     ],
     "react": [
         ("Thought: x\nAction: add\nAction Input: {\"a\": 1}\nObservation:", {"a": 1}),
@@ -109,6 +117,31 @@ def test_what_models_write(name, text, wanted):
     else:
         assert found.error is None
         assert (found.calls[0].name, found.calls[0].arguments) == ("add", wanted)
+
+
+PIECES = (
+    "1+" * 400,
+    "a." * 400,
+    "-" * 400,
+    "not " * 400,
+    "(" * 90,
+    "{1:2,'a':3}",
+    "\ud800",
+    "1e999",
+    "42",
+    "null",
+    "\0",
+)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_nothing_that_a_policy_repeats_or_adds_is_an_exception(name):
+    """A resumed run samples the same text again, so that it could never get past it."""
+    written = FORMATS[name].write(Call("add", {"a": 1}))
+    for piece in PIECES:
+        for text in (written + piece, f"{written}\n{piece}", piece + written, written.replace("1", piece), piece):
+            for call in FORMATS[name].parse(text).calls:
+                assert len(identity("turn", 0, call, None)) == 32
 
 
 def test_every_format_has_cases():

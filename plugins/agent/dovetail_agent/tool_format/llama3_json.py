@@ -39,7 +39,8 @@ class Llama3Json:
         while text:
             try:
                 found, end = json.JSONDecoder().raw_decode(text)
-                calls.append(call_of(found, "arguments" if "arguments" in found else "parameters"))
+                written = "arguments" if isinstance(found, dict) and "arguments" in found else "parameters"
+                calls.append(call_of(found, written))
             except (json.JSONDecodeError, RecursionError) as error:
                 return Parsed(error=f"the call is not valid JSON: {error}")
             except ValueError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from typing import Any, Final
 
@@ -42,7 +43,8 @@ class Pythonic:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return Parsed(error=f"the calls are not valid Python: {text[:80]}")
         try:
-            return Parsed(calls=tuple(_call(node) for node in body.elts)) if isinstance(body, ast.List) else Parsed()
+            calls = [_call(node, text) for node in body.elts] if isinstance(body, ast.List) else []
+            return Parsed(calls=tuple(calls))
         except ValueError as error:
             return Parsed(error=str(error))
 
@@ -51,16 +53,24 @@ class Pythonic:
         return f"[{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})]"
 
 
-def _call(node: ast.expr) -> Call:
+def _call(node: ast.expr, text: str) -> Call:
     if not isinstance(node, ast.Call):
-        raise ValueError(f"not a call: {ast.unparse(node)[:80]}; calls are [name(argument=value), ...]")
+        raise ValueError(f"not a call: {_written(node, text)[:80]}; calls are [name(argument=value), ...]")
+    name = _written(node.func, text)
     if node.args or any(keyword.arg is None for keyword in node.keywords):
-        raise ValueError(f"arguments are written by name: {ast.unparse(node.func)}(argument=value)")
-    return Call(ast.unparse(node.func), {str(keyword.arg): _literal(keyword) for keyword in node.keywords})
+        raise ValueError(f"arguments are written by name: {name[:80]}(argument=value)")
+    return Call(name, {str(keyword.arg): _literal(keyword, text) for keyword in node.keywords})
 
 
-def _literal(keyword: ast.keyword) -> Any:
+def _literal(keyword: ast.keyword, text: str) -> Any:
+    """Return a literal as the JSON value that the other formats would have: lists for tuples, texts for keys."""
     try:
-        return ast.literal_eval(keyword.value)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ValueError(f"the argument '{keyword.arg}' is not a literal: {ast.unparse(keyword.value)[:80]}") from error
+        return json.loads(json.dumps(ast.literal_eval(keyword.value)))
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
+        said = _written(keyword.value, text)[:80]
+        raise ValueError(f"the argument '{keyword.arg}' is not a literal that JSON has: {said}") from error
+
+
+def _written(node: ast.expr, text: str) -> str:
+    # `ast.unparse` would recurse: a policy that repeats itself writes sums of a thousand terms
+    return ast.get_source_segment(text, node) or ""

@@ -164,15 +164,19 @@ def being_cut_off_costs_once(subject: Subject) -> None:
 
 
 def _effects_by_length(case: ArrayCase, before: batch.Fields, after: batch.Fields) -> list[float]:
-    """Return by how much other fields change the sum of rewards of a completion: of one token, and of a full one."""
+    """Return by how much other fields change the sum of rewards of a completion: of one token, and of a full one.
+
+    What is changed at one token alone is a price of length, as the fields may ask for it: it counts as for one token.
+    """
     fields = case.fields()
     rows, columns, found = fields["mask"].any(axis=1, keepdims=True), np.arange(batch.TOKENS), []
     for length in (1, batch.TOKENS):
         mask = rows & (columns < length)
         last = np.where(rows & (columns == length - 1), 1.0, 0.0).astype(np.float32)
         given = batch.with_mask(fields, mask) | {"token_rewards": last}
-        sums = [np.where(mask, case.run(given | each).value, 0).sum(axis=1) for each in (before, after)]
-        found.append(float(np.abs(sums[1] - sums[0]).max()))
+        unshaped, shaped = (np.where(mask, case.run(given | each).value, 0) for each in (before, after))
+        once = (np.abs(shaped - unshaped) > EPSILON).sum(axis=1).max() <= 1
+        found.append(float(np.abs((shaped - unshaped).sum(axis=1)).max()) if length == 1 or not once else 0.0)
     return found
 
 
