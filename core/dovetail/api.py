@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dovetail.config import Config
 from dovetail.config import load as read
@@ -20,10 +23,21 @@ def texts(settings: Settings) -> list[str]:
 
     >>> texts({"train.policy_loss": "gspo", "train.lr": 1e-4}), texts(["train.lr=1e-4"])
     (["train.policy_loss='gspo'", 'train.lr=0.0001'], ['train.lr=1e-4'])
+    >>> texts({"train.lr": np.float32(0.5), "task.records.path": [Path("one.jsonl")]})
+    ['train.lr=0.5', "task.records.path=['one.jsonl']"]
     """
     if isinstance(settings, Mapping):
-        return [f"{key}={value!r}" for key, value in settings.items()]
+        return [f"{key}={_plain(value)!r}" for key, value in settings.items()]
     return list(settings)
+
+
+def _plain(value: Any) -> Any:
+    """Return what gin has for a path or a number of numpy or JAX, also in a list or tuple."""
+    if isinstance(value, list | tuple):
+        return type(value)(map(_plain, value))
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.item() if hasattr(value, "item") and np.ndim(value) == 0 else value
 
 
 def load(config: str | Path, settings: Settings = ()) -> Config:

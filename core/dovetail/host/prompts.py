@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal
 
@@ -11,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from dovetail.data import View
-from dovetail.errors import DataError
+from dovetail.errors import DataError, DovetailWarning
 from dovetail.protocols import ASSISTANT, Example, Message, Tokenizer
 
 LongTexts = Literal["error", "truncate", "filter"]
@@ -80,7 +81,9 @@ def fit(
     """Compare the lengths of texts with the limit and treat those that are too long.
 
     Only the first texts of a large task are measured now; with the action 'error' the others are measured when they are
-    read. With 'filter' all texts are measured now, because the order of the examples depends on how many are left.
+    read, and one that is too long gives its place to the next one with a warning, for an error would end each resumed
+    run at the same place. Of a split for evaluation it is an error, as the next one would count twice. With 'filter'
+    all texts are measured now, because the order of the examples depends on how many are left.
 
     Args:
         examples: the examples from which those that fit are returned.
@@ -118,14 +121,16 @@ def _checked(
     """Return a view of examples that measures each text after the first `measured` when it is read."""
 
     def at(number: int) -> Example:
-        example = examples[number]
-        if number >= measured and (length := _length(shown[number][limit.column], tokenizer)) > limit.tokens:
+        while number >= measured and (length := _length(shown[number][limit.column], tokenizer)) > limit.tokens:
             what = f"{limit.split} {limit.column}".strip()
-            raise DataError(
-                f"{what} {number} of {len(examples)} has {length} tokens and exceeds {limit.setting} ="
-                f" {limit.tokens}. Raise it, or set {limit.action_setting} to 'filter' or 'truncate'"
+            told = (
+                f"{what} {number} of {len(examples)} has {length} tokens and exceeds {limit.setting} = {limit.tokens}"
             )
-        return example
+            if limit.split == "eval":
+                raise DataError(f"{told}. Raise it, or set {limit.action_setting} to 'filter' or 'truncate'")
+            warnings.warn(f"{told}: the next one that fits takes its place", DovetailWarning, stacklevel=2)
+            number = (number + 1) % len(examples)
+        return examples[number]
 
     return View(range(len(examples)), at)
 

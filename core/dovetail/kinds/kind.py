@@ -95,6 +95,8 @@ class Kind:
             PluginError: if a stage is unknown or does not fit the other attributes; the message names the kind and
                 what is allowed.
         """
+        if isinstance(self.writes, str) or not all(isinstance(name, str) for name in self.writes):
+            raise PluginError(f"kind '{self.name}': writes={self.writes!r} is not a tuple of names of fields")
         for stage in (self.stage, *(to for where in self.moved.values() for to in where.values())):
             if stage is not None and stage not in STAGE:
                 raise PluginError(

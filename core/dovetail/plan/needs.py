@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -334,8 +335,12 @@ def _returns_one(estimator: Component) -> bool:
     """Whether an estimator's annotation says that it returns advantages and nothing else."""
     target = estimator.load()
     function = vars(target).get("__call__", target) if inspect.isclass(target) else target
-    hint = inspect.signature(function).return_annotation
-    return hint is not inspect.Signature.empty and "tuple" not in str(hint).lower()
+    try:
+        hint = typing.get_type_hints(function).get("return")
+    except (NameError, TypeError, SyntaxError):  # of what is imported for type checkers alone nothing is known
+        return False
+    kind = typing.get_origin(hint) or hint
+    return hint is not None and not (inspect.isclass(kind) and issubclass(kind, tuple))
 
 
 def _check_state(call: Call) -> None:

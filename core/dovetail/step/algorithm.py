@@ -224,7 +224,8 @@ def _part_of(call: Call, config: Config) -> Part:
     choice = choices[0] if choices else Choice(component=component, params={})
     section = call.path.partition(".")[0]
     role = kind.name if section == "train" else f"{section}.{kind.name}"
-    names_itself = kind.term and kind.many
+    # the metrics of several components of a kind would be averaged under one name
+    names_itself = kind.many and (kind.term or len(config.several(call.path)) > 1)
     return attrs.evolve(
         part(f"{role}.{component.name}" if kind.many else role, choice),
         label=f"{kind.name}/{component.name}" if names_itself else section if section == CRITIC else kind.name,

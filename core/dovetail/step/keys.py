@@ -15,6 +15,7 @@ STEP: Final = 3
 EVALUATION: Final = 4
 GENERATION: Final = 5
 ROLE_INIT: Final = 7
+"""Followed by the role, so that two roles with models of their own are not one model twice."""
 PROMPTS: Final = 8
 REPLAY: Final = 9
 DROPOUT: Final = 0xFFFFFFFF

@@ -111,19 +111,20 @@ class Update:
         """Compute the values that depend on the whole mini-batch: weights of the aggregation, and fields that rank."""
         algorithm = self.algorithm
         view = View(batch | constants | moment.rows(batch), algorithm.fields, hyper)
-        ranked = {name: view[name] for name in algorithm.plan.before_split}
         parts = algorithm.at("mini_batch", self.model)
         after, metrics = run_stage(parts, view, hyper)
-        written = {name: after[name] for name in after if name not in view}
+        ranked = {name: after[name] for name in algorithm.plan.before_split}
+        before = view.known()
+        written = {name: value for name, value in after.known().items() if value is not before.get(name)}
         (aggregation,) = (part for part in parts if "weights" in part.writes)
         for mask in dict.fromkeys(["mask", *(term.about for term in algorithm.terms[self.model])]):
             weights = after["weights"]
             if mask != "mask":
                 weights, _ = attrs.evolve(aggregation, renames={"mask": mask})(view, hyper)
-            written[WEIGHTS_OF[mask]] = jax.lax.stop_gradient(jnp.where(view[mask], weights, 0.0))
+            written[WEIGHTS_OF[mask]] = jax.lax.stop_gradient(jnp.where(after[mask], weights, 0.0))
         batch = batch | ranked | written
         check_rows(algorithm.plan.at("mini_batch", self.model), batch)
-        return batch, merge(metrics, view.metrics())
+        return batch, merge(metrics, after.metrics())
 
     def _loss(self, view: View, moment: Moment, hyper: dict[str, Floats]) -> tuple[Array, Sums]:
         """Add up the terms: ∑_j c_j · ∑_t w_t · f_t · l_jt, where f are the factors of corrections and loss masks."""
@@ -177,7 +178,7 @@ class Update:
                 )
             chosen = jax.lax.stop_gradient(chosen).astype(factors.dtype)
             factors = factors * chosen
-            name = f"{part.label}/{part.component.name}"
+            name = f"{part.label.partition('/')[0]}/{part.component.name}"
             metrics = merge(metrics, part.sums(found | {"weight_mean": chosen}, mask, name))
         return factors, metrics
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -57,7 +58,7 @@ class Models:
     def role(self, name: str) -> tuple[Any, Weights]:
         """Return the structure and weights of a model role that has a model of its own."""
         self._tell(name, lambda: self.role_shapes(name))
-        return self._spread(self._make(name, keys.ROLE_INIT), name)
+        return self._spread(self._make(name, keys.ROLE_INIT, zlib.crc32(name.encode())), name)
 
     def check_tokenizer(self, section: str, tokenizer: Tokenizer) -> None:
         """Refuse a model whose tokenizer assigns other ids than the run's; no weights are read.
@@ -195,11 +196,11 @@ class Models:
         adapter: Adapter = self.config.choice(f"{section}.adapter").bind()
         return nnx.eval_shape(lambda base: adapter.apply(base, rngs=nnx.Rngs(0)), model)
 
-    def _make(self, section: str, stream: int) -> nnx.Module:
+    def _make(self, section: str, *stream: int) -> nnx.Module:
         assert self.vocab_size is not None, "without a tokenizer there are only shapes"
         own = self.devices.apart.get(section)
         with own.use() if own else nullcontext():
-            rngs = nnx.Rngs(params=keys.stream(self.config.run.seed, stream))
+            rngs = nnx.Rngs(params=keys.stream(self.config.run.seed, *stream))
             model = self._maker(section).make(self.vocab_size, rngs=rngs, place=self.devices.of(section).place)
             if f"{section}.adapter" in self.config.choices:
                 adapter: Adapter = self.config.choice(f"{section}.adapter").bind()

@@ -4,7 +4,7 @@ import attrs
 import numpy as np
 import pytest
 
-from dovetail.errors import DataError
+from dovetail.errors import DataError, DovetailWarning
 from dovetail.host import prompts
 from dovetail.host.prompts import MEASURED, Limit, encode, encode_completions, fit, rendered
 
@@ -95,9 +95,13 @@ def test_of_millions_the_first_are_measured_and_the_others_when_they_are_asked_f
     assert len(task.read) <= MEASURED
     assert (report.total, report.of, len(kept)) == (MEASURED, 2_000_000, 2_000_000)
     assert kept[20_000] == kept[-2] == {"prompt": "ab"}
+    told = "prompt 1999999 of 2000000 has 6 tokens and exceeds train.max_prompt_tokens = "
     for number in (1_999_999, -1):
-        with pytest.raises(DataError, match="prompt 1999999 of 2000000 has 6 tokens and exceeds train.max_prompt_tok"):
-            kept[number]
+        with pytest.warns(DovetailWarning, match=f"{told}.*: the next one that fits takes its place"):
+            assert kept[number] == {"prompt": "ab"}
+    held_out, _ = fit(task, Letters(), attrs.evolve(limit("error"), split="eval"))
+    with pytest.raises(DataError, match=f"eval {told}"):
+        held_out[-1]
 
 
 def test_filtering_many_says_how_far_it_is(monkeypatch, capsys):
@@ -146,8 +150,8 @@ def test_other_texts_can_be_measured_than_those_of_the_examples_returned(action,
 def test_of_millions_the_texts_shown_are_measured_when_their_examples_are_asked_for():
     kept, _ = fit(range(2_000_000), Letters(), limit("error"), Endless())
     assert kept[20_000] == 20_000
-    with pytest.raises(DataError, match="prompt 1999999 of 2000000"):
-        kept[-1]
+    with pytest.warns(DovetailWarning, match="prompt 1999999 of 2000000"):
+        assert kept[-1] == 0
 
 
 class OneByOne:

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from typing import NamedTuple
 
 import attrs
 import pytest
@@ -506,6 +507,26 @@ def two(scores, mask) -> tuple[float, float]:
     return scores, mask
 
 
+class Both(NamedTuple):
+    """Two results that have names."""
+
+    advantages: float
+    returns: float
+
+
+Alias = tuple[float, float]
+
+
+def named(scores, mask) -> "Both":
+    """Estimator that returns both, by name."""
+    return Both(scores, mask)
+
+
+def aliased(scores, mask) -> "Alias":
+    """Estimator that returns both, under an alias."""
+    return scores, mask
+
+
 @attrs.frozen(kw_only=True)
 class OneOfAClass:
     """The same as a class."""
@@ -522,7 +543,7 @@ def test_returns_are_refused_where_the_estimator_says_that_it_makes_none(registr
         make(calls, registry, estimator=calls[0].component)
 
 
-@pytest.mark.parametrize("estimator", [two, grpo])
+@pytest.mark.parametrize("estimator", [two, named, aliased, grpo])
 def test_returns_are_there_where_the_estimator_makes_them_or_does_not_say(registry, estimator):
     calls = step(estimator, returning)
     assert "returns" in make(calls, registry, estimator=calls[0].component)

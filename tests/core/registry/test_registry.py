@@ -106,6 +106,7 @@ def test_a_third_party_opens_a_kind_once(registry):
             {"stage": "corrections"},
             "kind 'doubter' is called at stage 'corrections' and writes no field, so calling it would change nothing; say",
         ),
+        ({"stage": "corrections", "writes": ("doubt")}, "'doubter': writes='doubt' is not a tuple of names of fields"),
         ({"stage": "loss_terms", "writes": ("doubt",)}, "what is called at stage 'loss_terms' is a term, and nothing"),
         ({"stage": "corrections", "term": True}, "what is called at stage 'loss_terms' is a term, and nothing else is"),
         (

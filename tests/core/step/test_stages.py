@@ -152,6 +152,22 @@ def test_a_third_party_s_kind_may_look_at_the_whole_mini_batch():
         same(change(in_micro_batches(algorithm, size), graphdef, weights, batch)[0], learnt)
 
 
+def test_a_third_party_s_kind_may_replace_a_field_in_each_mini_batch():
+    def centred(advantages, mask):
+        """The advantages without the mean of the mini-batch."""
+        return jnp.where(mask, advantages - jnp.sum(advantages) / jnp.sum(mask, dtype=jnp.float32), 0.0)
+
+    open_kind("whitening", "mini_batch", writes=("advantages",))
+    register("whitening", centred)
+    algorithm, graphdef, weights = make(*ON_POLICY, "train.whitening=centred")
+    batch, _ = collect(algorithm, graphdef, weights, sampled())
+    learnt, _ = change(algorithm, graphdef, weights, batch)
+    plain, *_ = make(*ON_POLICY)
+    given = batch | {"advantages": centred(batch["advantages"], batch["mask"])}
+    same(learnt, change(plain, graphdef, weights, given)[0])
+    assert different(learnt, change(plain, graphdef, weights, batch)[0]) > 1e-4
+
+
 SHAPES = {"one number": jnp.sum, "one for each group": lambda x: jnp.sum(x.reshape(3, 4, -1), axis=(1, 2))}
 
 
@@ -283,6 +299,27 @@ def test_the_mean_weight_of_loss_masks_is_theirs_alone():
     assert found["loss_mask/weight_mean"] == 1
     assert 0 < found["correction/weight_mean"] < 0.5
     close(batch["is_weights"], np.where(sampled()["mask"], 0.5, 0))
+
+
+def test_several_components_of_a_kind_are_told_apart():
+    """Of one alone the kind is name enough."""
+
+    def everything(advantages, mask):
+        """Leave nothing out."""
+        return jnp.where(mask, 1.0, 0.0), {"share": jnp.ones(mask.shape)}
+
+    def nothing(advantages, mask):
+        """Weigh nothing less."""
+        return jnp.where(mask, 1.0, 0.0), {"share": jnp.zeros(mask.shape)}
+
+    register("loss_mask", everything)
+    register("loss_mask", nothing)
+    both, alone = (
+        means(collect(*make(*ON_POLICY, f"train.loss_mask={chosen}"), sampled())[1])
+        for chosen in (("everything", "nothing"), ("nothing",))
+    )
+    assert (both["loss_mask/everything/share"], both["loss_mask/nothing/share"]) == (1, 0)
+    assert alone["loss_mask/share"] == 0
 
 
 def test_the_mean_weight_of_a_loss_mask_asked_with_the_loss_is_its_own_too():
