@@ -153,6 +153,12 @@ def test_every_loss_mode(tmp_path, mode, name):
     assert config.choice("train.policy_loss").component.name == name
 
 
+def test_its_gspo_has_an_aggregation_of_its_own(tmp_path):
+    settings = "actor_rollout_ref.actor.policy_loss.loss_mode=gspo actor_rollout_ref.actor.loss_agg_mode=token-mean"
+    config = of(tmp_path, settings).config
+    assert config.choice("train.loss_agg").component.name == "sequence_mean_token_mean"
+
+
 def test_the_yaml_of_a_run(tmp_path):
     text = (
         "data:\n  train_batch_size: 32\nalgorithm:\n  adv_estimator: rloo\nactor_rollout_ref:\n  rollout:\n    n: 4\n"

@@ -45,6 +45,11 @@ CLAIMS: Final[dict[str, Claim]] = {
         "has a term that pulls a token back once it has moved too far, or that stays where the advantage is zero, so"
         " that its gradient may point against the advantage",
     ),
+    "averaged_by": Claim(
+        ("policy_loss",),
+        "the aggregation under which it is the objective of its paper; `explain`, `plan` and `train` say so if a config"
+        " has another",
+    ),
     "whole_groups": Claim(("loss_term",), "compares the completions of a group, so micro-batches hold whole groups"),
     "surrogate": Claim(
         ("policy_loss", "value_loss", "loss_term", "kl", "field"),

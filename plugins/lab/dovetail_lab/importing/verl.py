@@ -119,7 +119,7 @@ def _loss(sheet: Sheet) -> None:
     if name == "kl_cov":
         sheet.carry(f"{prefix}.kl_cov_ratio", "field.kl_cov_tokens.fraction", 2e-4)
         sheet.carry(f"{prefix}.ppo_kl_coef", "policy_loss.kl_cov.kl_coef", 0.1)
-    _aggregation(sheet)
+    _aggregation(sheet, name)
     sheet.carry(f"{ACTOR}.entropy_coeff", "train.entropy_coef", 0.0)
     if sheet.value("algorithm.use_pf_ppo", False):
         sheet.put("train.loss_mask", ["pf_ppo"], sheet.said("algorithm.use_pf_ppo"))
@@ -127,9 +127,12 @@ def _loss(sheet: Sheet) -> None:
         sheet.carry("algorithm.pf_ppo.weight_pow", "loss_mask.pf_ppo.power", 2.0)
 
 
-def _aggregation(sheet: Sheet) -> None:
+def _aggregation(sheet: Sheet, loss: str) -> None:
     name = f"{ACTOR}.loss_agg_mode"
     mode = sheet.value(name, "token-mean")
+    if loss == "gspo":
+        sheet.put("train.loss_agg", "sequence_mean_token_mean", "verl's gspo has its own, whatever loss_agg_mode is")
+        return
     if mode not in AGGREGATION:
         sheet.leave(name, "there is no such mode")
         return
