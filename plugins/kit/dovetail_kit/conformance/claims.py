@@ -70,7 +70,7 @@ CLAIMS: Final[dict[str, Claim]] = {
         "tells the turns of an episode apart even where a group's scores are equal: by how near the end is",
     ),
     "unbiased_value": Claim(("kl",), "its expectation is KL(π || π_ref)"),
-    "unbiased_gradient": Claim(("kl",), "the expectation of its gradient is that of KL(π || π_ref)"),
+    "unbiased_gradient": Claim(("kl",), "the expectation of its gradient, token by token, is that of KL(π || π_ref)"),
     "zero_expected_gradient": Claim(("kl",), "the expectation of its gradient is zero: as a loss it only adds noise"),
     "non_negative": Claim(("kl",), "never below zero"),
     "sums_to_one": Claim(("loss_agg",), "the weights add up to 1 if there is any policy token"),
