@@ -408,8 +408,8 @@ def dearer_where_it_is_easy(token_rewards, scores, lengths, group_ids, mask, *, 
     right_ones = jnp.where(live & (scores >= 1.0), 1.0, 0.0)
     rate = jnp.where(here & live, right_ones, 0.0).sum(axis=1) / jnp.maximum((here & live).sum(axis=1), 1)
     last = mask & (jnp.cumsum(mask[:, ::-1], axis=1)[:, ::-1] == 1)
-    price = (cost * lengths * (rate + 0.1)).astype(token_rewards.dtype)
-    return jnp.where(mask, token_rewards, 0.0) - jnp.where(last, price[:, None], 0.0)
+    price = cost * lengths * (rate + 0.1)
+    return jnp.where(mask, token_rewards.astype(jnp.float32), 0.0) - jnp.where(last, price[:, None], 0.0)
 
 
 @right("process_reward")
