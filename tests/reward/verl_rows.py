@@ -63,6 +63,7 @@ DEPARTURES: dict[str, dict[str, list[tuple[str, Any]]]] = {
         ],
         "the whole completion is read": [("#### 72", "72")],
         "any white space, or none, is allowed after ####": [("####72", "72")],
+        "a number after #### may be in a box": [(r"#### \boxed{72}", "72")],
         "a hyphen after a letter or digit is not a sign": [("cost 1.5-2", "2"), ("a-2", "2")],
         "points and commas alone are not a number": [("...", "72"), ("#### ,", "72")],
     },
