@@ -41,6 +41,7 @@ MATHS = {
     ],
     "the unit is left out in every spelling": [(r"\boxed{5 \text{cm}}", "5")],
     "a word is equal inside and outside \\text": [(r"\boxed{yes}", r"\text{yes}")],
+    "a letter is the same choice with and without parentheses": [(r"\boxed{(A)}", "A")],
     "\\fbox counts as a box, and so does \\boxed without braces": [
         (r"\fbox{42}", "42"),
         (r"\boxed 42", "42"),
