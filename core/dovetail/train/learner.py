@@ -189,7 +189,7 @@ class Learner:
         measured = merge(found, merge(measured, self._update(batch, moment, step)))
         # while only the critic learns, the policy's terms were not computed, and no model has anything to follow
         if not self._is_warming_up(step):
-            self._after_step(measured, step, len(host_batch["scores"]))
+            self._after_step(measured, step, int(np.any(host_batch["mask"], axis=-1).sum()))
         terms = [*algorithm.terms[POLICY], *algorithm.penalties]
         coefficients = {
             f"{term.part.label}/coef": moment.coefficients[term.coefficient] for term in terms if term.coefficient
@@ -254,7 +254,10 @@ class Learner:
         return coef
 
     def _after_step(self, measured: Sums, step: int, samples: int) -> None:
-        """Update the controllers with the step's metrics, and let the roles follow the policy."""
+        """Update the controllers with the step's metrics, and let the roles follow the policy.
+
+        `samples` completions had tokens to learn from; corrections and loss masks may have refused them all since.
+        """
         algorithm = self.run.setup.algorithm
         for term in (*algorithm.terms[POLICY], *algorithm.penalties):
             controller = algorithm.controllers.get(term.coefficient or "")
@@ -263,7 +266,7 @@ class Learner:
                 observed = total / jnp.maximum(count, 1.0)
                 before, component = self.memory[term.coefficient], controller.component
                 with component.named("update"):
-                    after = controller.build().update(before, observed, samples)
+                    after = controller.build().update(before, observed, jnp.where(count > 0, samples, 0))
                 self.memory[term.coefficient] = same_form(component, before, after, "update")
         self.roles.move(self.policy.params, step + 1, algorithm.hyper)
 
