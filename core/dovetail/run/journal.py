@@ -78,6 +78,11 @@ class Journal:
         """Append a message that the trainer has taken from the sampler, before it is used for learning."""
         self._write(self._files[MESSAGES], [block(head, body)])
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the files in bytes, which may not have reached the disk."""
+        return {name: file.tell() for name, file in self._files.items()}
+
     def position(self) -> dict[str, int]:
         """Flush the files to disk, and return their sizes in bytes, which are stored with a checkpoint."""
         for file in self._files.values():
@@ -88,7 +93,7 @@ class Journal:
                 os.fsync(file.fileno())
             except OSError as error:
                 raise _cannot_be_written(file, error) from error
-        return {name: file.tell() for name, file in self._files.items()}
+        return self.sizes
 
     def rewind(self, position: Mapping[str, int]) -> None:
         """Cut the records that were written after a checkpoint.

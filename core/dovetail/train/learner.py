@@ -129,8 +129,6 @@ class Learner:
 
     def keep(self, step: int) -> None:
         """Register the current state, after `step` steps, to be saved if the run fails."""
-        if processes.several():  # saving needs all processes together, which a failing run cannot guarantee
-            return
         self.run.keep(RL, step, *self.state(step))
 
     def take(self, clock: Clock) -> Batch:
@@ -154,10 +152,9 @@ class Learner:
             clock, journal = Clock(step), self.run.folder.journal
             found = self._take(clock)
             assert isinstance(found, Evaluation), "a task without a batch is an evaluation"
-            self.run.record(RL, task.version, found.metrics, clock.timings(0))
             journal.prompts(RL, task.version, found.columns)
             journal.samples(RL, task.version, found.records)
-            self.keep(step)
+            self.run.record(RL, task.version, found.metrics, clock.timings(0), lambda: self.keep(step))
 
     def learn(self, taken: Batch, step: int, clock: Clock) -> dict[str, float]:
         """Estimate advantages, update the critic and the policy."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,12 +18,13 @@ import numpy as np
 from dovetail.config import Config
 from dovetail.devices import processes
 from dovetail.devices.spanning import shared, whole
-from dovetail.errors import RunError
+from dovetail.errors import DovetailError, DovetailWarning, RunError
 from dovetail.host.prompts import LengthReport
 from dovetail.progress import Watcher, begin, watched_by
 from dovetail.protocols import Sink
 from dovetail.registry import Component, plugin_manager
 from dovetail.registry.calls import tell
+from dovetail.registry.places import first_line
 from dovetail.run.best import check_best, scores
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.files import records, writing
@@ -49,6 +51,7 @@ class Good:
     step: int
     state: Any
     data: dict[str, Any]
+    journal: dict[str, int]
 
 
 @attrs.define(kw_only=True)
@@ -85,8 +88,18 @@ class Run:
         assert self.resumed is not None, "only a resumed run restores"
         return self.checkpoints.restore(self.resumed[0], shared(like, self.setup.devices.mesh))
 
-    def record(self, phase: str, step: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
-        """Write one step to the journal, the sinks and the observers."""
+    def record(
+        self,
+        phase: str,
+        step: int,
+        metrics: dict[str, float],
+        timings: dict[str, float],
+        keep: Callable[[], None] | None = None,
+    ) -> None:
+        """Write one step to the journal, `keep` the state that belongs to it, and tell the sinks and the observers.
+
+        What these raise then loses no step, and a resumed run writes nothing twice.
+        """
         self.last |= metrics
         if phase == RL:
             self.evaluated |= scores(self.config, [{"step": step, **metrics}])
@@ -94,6 +107,9 @@ class Run:
         self.folder.journal.metrics(phase, step, metrics)
         self.folder.journal.timings(phase, step, timings)
         self.write_spans(phase, step)
+        # saving needs all processes together, which a failing run cannot guarantee
+        if keep and not processes.several():
+            keep()
         for component, sink in self.sinks:
             with component.named():
                 sink.write(step, metrics | timings)
@@ -109,14 +125,20 @@ class Run:
         if ended := [self.spans.popleft() for _ in range(len(self.spans))]:
             self.folder.journal.spans(phase, step, ended)
 
-    def checkpoint(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> Path | None:
-        """Save the state after `step` steps of a phase; return its folder, or None if it already exists."""
+    def checkpoint(
+        self, phase: str, step: int, state: Any, data: dict[str, Any], journal: dict[str, int] | None = None
+    ) -> Path | None:
+        """Save the state after `step` steps of a phase; return its folder, or None if it already exists.
+
+        The records end at `journal`, by default with the newest ones.
+        """
+        self.forget()  # where this cannot be saved, a second try would fail, too
         number = step if phase == SFT else self.config.sft.steps + step
         if number <= max(self._saved, self.resumed[0] if self.resumed else 0):
             return None
         begin("checkpoint")
         position = self.folder.journal.position()
-        saved = Saved(phase=phase, step=step, data=data, journal=position)
+        saved = Saved(phase=phase, step=step, data=data, journal=journal or position)
         with span("checkpoint", step if phase == RL else None):
             path = self.checkpoints.save(number, shared(state, self.setup.devices.mesh), saved)
         self._saved = number
@@ -124,20 +146,21 @@ class Run:
         return path
 
     def keep(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> None:
-        """Remember the state after `step` steps, which is saved if the run fails."""
-        self._good = Good(phase=phase, step=step, state=state, data=copy.deepcopy(data))
+        """Remember the state after `step` steps and the records so far, with which it is saved if the run fails."""
+        journal = self.folder.journal.sizes
+        self._good = Good(phase=phase, step=step, state=state, data=copy.deepcopy(data), journal=journal)
 
     def forget(self) -> None:
         """Forget the remembered state, because an update reuses its memory, and the new values may be NaN."""
         self._good = None
 
     def save_good(self) -> None:
-        """Save the remembered state of a failing run; errors here do not hide the error of the run."""
-        good, self._good = self._good, None
+        """Save the remembered state of a failing run."""
+        good = self._good
         if good is None or not good.step:
             return
-        with contextlib.suppress(Exception):
-            if self.checkpoint(good.phase, good.step, good.state, good.data):
+        with _second(f"the state after {good.phase} step {good.step} is not saved"):
+            if self.checkpoint(good.phase, good.step, good.state, good.data, good.journal):
                 print(f"saved the state after {good.phase} step {good.step}", file=sys.stderr)
 
     def tell(self, *reports: LengthReport) -> None:
@@ -287,4 +310,15 @@ def _observed(run: Run) -> Iterator[None]:
     finally:
         with contextlib.suppress(RunError):  # a full disk has already ended the run with its own error
             run.write_spans(RL, run.step)
-        observe("dovetail_run_end", status=status, step=run.step)
+        with contextlib.nullcontext() if status == "done" else _second("an observer failed, too"):
+            observe("dovetail_run_end", status=status, step=run.step)
+
+
+@contextmanager
+def _second(what: str) -> Iterator[None]:
+    """Warn of an error that would hide the one which has ended the run."""
+    try:
+        yield
+    except Exception as error:
+        why = error if isinstance(error, DovetailError) else first_line(error)
+        warnings.warn(f"{what}: {why}", DovetailWarning, stacklevel=3)
