@@ -79,12 +79,12 @@ class Journal:
         self._write(self._files[MESSAGES], [block(head, body)])
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """The sizes of the files in bytes, which may not have reached the disk."""
+    def position(self) -> dict[str, int]:
+        """The sizes of the files in bytes, which are stored with a checkpoint."""
         return {name: file.tell() for name, file in self._files.items()}
 
-    def position(self) -> dict[str, int]:
-        """Flush the files to disk, and return their sizes in bytes, which are stored with a checkpoint."""
+    def sync(self) -> None:
+        """Flush the files to disk."""
         for file in self._files.values():
             if not os.fstat(file.fileno()).st_nlink:
                 raise RunError(f"'{file.name}' was removed while the run wrote to it; begin again in another folder")
@@ -93,7 +93,6 @@ class Journal:
                 os.fsync(file.fileno())
             except OSError as error:
                 raise _cannot_be_written(file, error) from error
-        return self.sizes
 
     def rewind(self, position: Mapping[str, int]) -> None:
         """Cut the records that were written after a checkpoint.

@@ -91,14 +91,15 @@ class Learner:
             policy, critic, memory, following, flying = state
             roles.restore(following)
             cut = in_flight.restored(saved.data, flying, {name: memory.pop(name) for name in curriculum})
-        open_channels = run.opening or opening(config, several=processes.several())
-        weights = Weights(policy.params, setup.weights.frozen)
-        sampling = open_channels(setup, extras, run.tasks, weights, first, cut)
-        setup.hand_over.timings()  # discards the time of the initial move, which does not belong to a step
         beside = Beside.of(algorithm, graphdefs, setup.devices)
         collector = Collector(algorithm=algorithm, graphdefs=graphdefs, is_scored=beside is not None)
         update_policy = Update(algorithm=algorithm, graphdefs=graphdefs)
         update_critic = Update(algorithm=algorithm, graphdefs=graphdefs, model=CRITIC) if critic else None
+        # last, because nobody would close what it opens if something after it failed
+        open_channels = run.opening or opening(config, several=processes.several())
+        weights = Weights(policy.params, setup.weights.frozen)
+        sampling = open_channels(setup, extras, run.tasks, weights, first, cut)
+        setup.hand_over.timings()  # discards the time of the initial move, which does not belong to a step
         return cls(
             run=run,
             policy=policy,

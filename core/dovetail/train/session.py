@@ -43,17 +43,6 @@ Sinks = list[tuple[Component, Sink]]
 """Open sinks, each with the component that opened it."""
 
 
-@attrs.frozen(kw_only=True)
-class Good:
-    """The state after `step` steps of a phase, which a failing run may still save."""
-
-    phase: str
-    step: int
-    state: Any
-    data: dict[str, Any]
-    journal: dict[str, int]
-
-
 @attrs.define(kw_only=True)
 class Run:
     """The data that both phases share: the pieces, the folder, and the destinations of records."""
@@ -70,7 +59,8 @@ class Run:
     """The values of `run.keep_best`, by the number of the checkpoint."""
     last: dict[str, float] = attrs.field(factory=dict)
     step: int = 0
-    _good: Good | None = None
+    _good: tuple[Any, Saved] | None = None
+    """The newest state that a failing run may still save, with what is saved beside it."""
     _saved: int = 0
     """The number of the newest checkpoint."""
 
@@ -125,20 +115,18 @@ class Run:
         if ended := [self.spans.popleft() for _ in range(len(self.spans))]:
             self.folder.journal.spans(phase, step, ended)
 
-    def checkpoint(
-        self, phase: str, step: int, state: Any, data: dict[str, Any], journal: dict[str, int] | None = None
-    ) -> Path | None:
-        """Save the state after `step` steps of a phase; return its folder, or None if it already exists.
+    def checkpoint(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> Path | None:
+        """Save the state after `step` steps of a phase; return its folder, or None if it already exists."""
+        return self._save(state, Saved(phase=phase, step=step, data=data, journal=self.folder.journal.position))
 
-        The records end at `journal`, by default with the newest ones.
-        """
+    def _save(self, state: Any, saved: Saved) -> Path | None:
         self.forget()  # where this cannot be saved, a second try would fail, too
+        phase, step = saved.phase, saved.step
         number = step if phase == SFT else self.config.sft.steps + step
         if number <= max(self._saved, self.resumed[0] if self.resumed else 0):
             return None
         begin("checkpoint")
-        position = self.folder.journal.position()
-        saved = Saved(phase=phase, step=step, data=data, journal=journal or position)
+        self.folder.journal.sync()
         with span("checkpoint", step if phase == RL else None):
             path = self.checkpoints.save(number, shared(state, self.setup.devices.mesh), saved)
         self._saved = number
@@ -147,8 +135,8 @@ class Run:
 
     def keep(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> None:
         """Remember the state after `step` steps and the records so far, with which it is saved if the run fails."""
-        journal = self.folder.journal.sizes
-        self._good = Good(phase=phase, step=step, state=state, data=copy.deepcopy(data), journal=journal)
+        journal = self.folder.journal.position
+        self._good = state, Saved(phase=phase, step=step, data=copy.deepcopy(data), journal=journal)
 
     def forget(self) -> None:
         """Forget the remembered state, because an update reuses its memory, and the new values may be NaN."""
@@ -156,12 +144,13 @@ class Run:
 
     def save_good(self) -> None:
         """Save the remembered state of a failing run."""
-        good = self._good
-        if good is None or not good.step:
+        if self._good is None or not self._good[1].step:
             return
-        with _second(f"the state after {good.phase} step {good.step} is not saved"):
-            if self.checkpoint(good.phase, good.step, good.state, good.data, good.journal):
-                print(f"saved the state after {good.phase} step {good.step}", file=sys.stderr)
+        state, saved = self._good
+        what = f"the state after {saved.phase} step {saved.step}"
+        with _second(f"{what} is not saved"):
+            if self._save(state, saved):
+                print(f"saved {what}", file=sys.stderr)
 
     def tell(self, *reports: LengthReport) -> None:
         """Tell the user about texts that exceed a limit."""

@@ -77,7 +77,7 @@ def run(tmp_path, monkeypatch):
     def save(number, *_):
         raise RunError(f"checkpoint {number} cannot be written: the disk is full")
 
-    journal = SimpleNamespace(sizes={}, position=dict)
+    journal = SimpleNamespace(position={}, sync=lambda: None)
     folder = SimpleNamespace(path=tmp_path, config_id="a", run_id="b", journal=journal)
     setup = SimpleNamespace(config=load(None), devices=SimpleNamespace(mesh=None))
     manager = pluggy.PluginManager("dovetail")
