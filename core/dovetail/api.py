@@ -11,6 +11,7 @@ import numpy as np
 
 from dovetail.config import Config
 from dovetail.config import load as read
+from dovetail.interruptions import interruptions
 from dovetail.run.opened import RecordedRun, open_run
 from dovetail.shipped import find
 
@@ -65,6 +66,7 @@ def train(config: Config | str | Path, folder: str | Path | None = None, setting
     Raises:
         ValueError: if there are settings and the config is already loaded.
         DovetailError: if the config is invalid or the run fails; checkpoints and records written so far are kept.
+        KeyboardInterrupt: on Ctrl-C, after the update at hand, once the state is saved; so, too, on SIGTERM and SIGHUP.
     """
     if isinstance(config, Config):
         if settings:
@@ -79,5 +81,6 @@ def train(config: Config | str | Path, folder: str | Path | None = None, setting
     from dovetail.train.loop import train as run
 
     where = Path(folder or loaded.run.folder or default_folder(loaded, name))
-    run(loaded, where)
+    with interruptions():
+        run(loaded, where)
     return open_run(where)

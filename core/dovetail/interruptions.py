@@ -49,9 +49,13 @@ def interruptions() -> Iterator[list[int]]:
     They are recorded because a library being imported may turn the interrupt into another error. A terminal that
     closes, or a scheduler that stops a job, sends several signals: while one is being handled, which may include
     writing a checkpoint, further ones are ignored, except for Ctrl-C, by which a user says that this takes too long.
-    Where Python drops an interrupt, see `stop_if_asked`, it would print a traceback: it says nothing.
+    Where Python drops an interrupt, see `stop_if_asked`, it would print a traceback: it says nothing. Handlers that
+    others have set stay, and in other threads than the main one, to which no signal comes, nothing changes.
     """
     came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
     _HEARD.append(came)
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -67,9 +71,7 @@ def interruptions() -> Iterator[list[int]]:
         if not (came and dropped.exc_type is KeyboardInterrupt):
             report(dropped)
 
-    changed = {}
-    if threading.current_thread() is threading.main_thread():
-        changed = {number: default for number, default in _DEFAULTS.items() if signal.getsignal(number) == default}
+    changed = {number: default for number, default in _DEFAULTS.items() if signal.getsignal(number) == default}
     for number in changed:
         signal.signal(number, note)
     sys.unraisablehook = report_others

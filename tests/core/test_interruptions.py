@@ -3,14 +3,16 @@
 import gc
 import signal
 import sys
+import threading
 
 import pytest
 from tests.core.train.tiny import TINY
 
+import dovetail
 from dovetail.cli import main
-from dovetail.hookspecs import hookimpl
+from dovetail.config import load
 from dovetail.interruptions import interruptions, stop_if_asked
-from dovetail.registry import plugin_manager
+from dovetail.train.learner import Learner
 
 
 class _Dropped:
@@ -73,31 +75,62 @@ def test_a_lost_interrupt_is_raised_where_it_cannot_be_lost(lose, printed):
     stop_if_asked()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_the_midst_of_a_step_ends_the_run_after_it_with_its_state_saved(number, tmp_path, capsys):
-    """The memory of the old parameters is taken over by then, and the new ones are not remembered yet."""
+LONG = (*TINY, "sft.steps=0", "train.steps=100", "eval.every=None")
+
+
+@pytest.fixture
+def interrupts(monkeypatch, number):
+    """In the second step a signal comes when the update has taken over the memory of the old parameters."""
     if signal.getsignal(number) is signal.SIG_IGN:
         pytest.skip("the signal is ignored, as in the background of a script")
+    update = Learner._update
 
-    class Interrupts:
-        @hookimpl
-        def dovetail_step_end(self, phase, step):
-            if (phase, step) == ("rl", 2):
-                signal.raise_signal(number)
+    def interrupted(self, batch, moment, step):
+        if step == 1:
+            signal.raise_signal(number)
+        return update(self, batch, moment, step)
 
-    sets = [
-        part
-        for override in (*TINY, "sft.steps=0", "train.steps=100", "eval.every=None")
-        for part in ("--set", override)
-    ]
+    monkeypatch.setattr(Learner, "_update", interrupted)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_the_midst_of_a_step_ends_the_run_after_it_with_its_state_saved(
+    number, interrupts, tmp_path, capsys
+):
+    sets = [part for override in LONG for part in ("--set", override)]
     (tmp_path / "a.gin").touch()
-    observer = Interrupts()
-    plugin_manager().register(observer)
-    try:
-        status = main(["train", str(tmp_path / "a.gin"), "--folder", str(tmp_path / "run"), *sets])
-    finally:
-        plugin_manager().unregister(observer)
+    status = main(["train", str(tmp_path / "a.gin"), "--folder", str(tmp_path / "run"), *sets])
     assert status == 128 + number
     assert capsys.readouterr().err.endswith("stopped; run the same command again to go on\n")
     assert (tmp_path / "run" / "metrics.jsonl").read_text().count("\n") == 2
     assert (tmp_path / "run" / "checkpoints" / "steps" / "2").is_dir()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT])
+def test_it_does_so_in_python(number, interrupts, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        dovetail.train(load(None, LONG), tmp_path)
+    assert (tmp_path / "checkpoints" / "steps" / "2").is_dir()
+    assert signal.getsignal(number) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT])
+def test_a_handler_of_somebody_else_stays(number, interrupts, tmp_path):
+    came = []
+    signal.signal(number, lambda *_: came.append(number))
+    try:
+        dovetail.train(load(None, [*LONG, "train.steps=2"]), tmp_path)
+    finally:
+        signal.signal(number, signal.default_int_handler)
+    assert came == [number]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT])
+def test_a_run_in_a_thread_leaves_signals_alone(number, tmp_path):
+    hook, config = sys.unraisablehook, load(None, [*LONG, "train.steps=1"])
+    found = []
+    thread = threading.Thread(target=lambda: found.append(dovetail.train(config, tmp_path)))
+    thread.start()
+    thread.join()
+    assert found
+    assert (signal.getsignal(number), sys.unraisablehook) == (signal.default_int_handler, hook)

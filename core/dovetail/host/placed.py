@@ -35,6 +35,10 @@ class PlacedEngine:
         with self.devices.use():
             self.engine.sync(weights, version)
 
+    def timings(self) -> dict[str, float]:
+        """Return the figures of the last call, if the engine has any; see `RolloutEngine`."""
+        return getattr(self.engine, "timings", dict)()
+
     def close(self) -> None:
         """Close the engine."""
         self.engine.close()

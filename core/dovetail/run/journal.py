@@ -78,8 +78,13 @@ class Journal:
         """Append a message that the trainer has taken from the sampler, before it is used for learning."""
         self._write(self._files[MESSAGES], [block(head, body)])
 
+    @property
     def position(self) -> dict[str, int]:
-        """Flush the files to disk, and return their sizes in bytes, which are stored with a checkpoint."""
+        """The sizes of the files in bytes, which are stored with a checkpoint."""
+        return {name: file.tell() for name, file in self._files.items()}
+
+    def sync(self) -> None:
+        """Flush the files to disk."""
         for file in self._files.values():
             if not os.fstat(file.fileno()).st_nlink:
                 raise RunError(f"'{file.name}' was removed while the run wrote to it; begin again in another folder")
@@ -88,7 +93,6 @@ class Journal:
                 os.fsync(file.fileno())
             except OSError as error:
                 raise _cannot_be_written(file, error) from error
-        return {name: file.tell() for name, file in self._files.items()}
 
     def rewind(self, position: Mapping[str, int]) -> None:
         """Cut the records that were written after a checkpoint.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Any
 
 import attrs
@@ -106,27 +107,31 @@ class Drawing:
             prompts.set_state(cursor.prompts)
         progress.begin("opening", config.choice("train.rollout").component.name)
         places = sampler_places(config)
-        sampler = Sampler(
-            complete=Completer(
-                engine=setup.engine(weights),
-                tokenizer=setup.tokenizer,
-                max_prompt_tokens=config.train.max_prompt_tokens,
-                loop=setup.loop,
-            ),
-            scorer=setup.scorer,
-            process_scorer=setup.process_scorer,
-            scores_on=setup.devices.of(places[-1]) if places else Devices(None),
-        )
-        opened = cls(
-            setup=setup,
-            sampler=sampler,
-            prompts=prompts,
-            memory=dict(cursor.memory),
-            extras=extras,
-            evaluate=setup.evaluator(sampler),
-            over=cursor.over,
-        )
-        opened.use(weights, version)  # for an engine, the weights with which it is opened are version 0
+        engine = setup.engine(weights)
+        with ExitStack() as undo:
+            undo.callback(engine.close)
+            sampler = Sampler(
+                complete=Completer(
+                    engine=engine,
+                    tokenizer=setup.tokenizer,
+                    max_prompt_tokens=config.train.max_prompt_tokens,
+                    loop=setup.loop,
+                ),
+                scorer=setup.scorer,
+                process_scorer=setup.process_scorer,
+                scores_on=setup.devices.of(places[-1]) if places else Devices(None),
+            )
+            opened = cls(
+                setup=setup,
+                sampler=sampler,
+                prompts=prompts,
+                memory=dict(cursor.memory),
+                extras=extras,
+                evaluate=setup.evaluator(sampler),
+                over=cursor.over,
+            )
+            opened.use(weights, version)  # for an engine, the weights with which it is opened are version 0
+            undo.pop_all()
         return opened
 
     def use(self, weights: Weights, version: int) -> None:

@@ -91,14 +91,15 @@ class Learner:
             policy, critic, memory, following, flying = state
             roles.restore(following)
             cut = in_flight.restored(saved.data, flying, {name: memory.pop(name) for name in curriculum})
-        open_channels = run.opening or opening(config, several=processes.several())
-        weights = Weights(policy.params, setup.weights.frozen)
-        sampling = open_channels(setup, extras, run.tasks, weights, first, cut)
-        setup.hand_over.timings()  # discards the time of the initial move, which does not belong to a step
         beside = Beside.of(algorithm, graphdefs, setup.devices)
         collector = Collector(algorithm=algorithm, graphdefs=graphdefs, is_scored=beside is not None)
         update_policy = Update(algorithm=algorithm, graphdefs=graphdefs)
         update_critic = Update(algorithm=algorithm, graphdefs=graphdefs, model=CRITIC) if critic else None
+        # last, because nobody would close what it opens if something after it failed
+        open_channels = run.opening or opening(config, several=processes.several())
+        weights = Weights(policy.params, setup.weights.frozen)
+        sampling = open_channels(setup, extras, run.tasks, weights, first, cut)
+        setup.hand_over.timings()  # discards the time of the initial move, which does not belong to a step
         return cls(
             run=run,
             policy=policy,
@@ -129,8 +130,6 @@ class Learner:
 
     def keep(self, step: int) -> None:
         """Register the current state, after `step` steps, to be saved if the run fails."""
-        if processes.several():  # saving needs all processes together, which a failing run cannot guarantee
-            return
         self.run.keep(RL, step, *self.state(step))
 
     def take(self, clock: Clock) -> Batch:
@@ -154,10 +153,9 @@ class Learner:
             clock, journal = Clock(step), self.run.folder.journal
             found = self._take(clock)
             assert isinstance(found, Evaluation), "a task without a batch is an evaluation"
-            self.run.record(RL, task.version, found.metrics, clock.timings(0))
             journal.prompts(RL, task.version, found.columns)
             journal.samples(RL, task.version, found.records)
-            self.keep(step)
+            self.run.record(RL, task.version, found.metrics, clock.timings(0), lambda: self.keep(step))
 
     def learn(self, taken: Batch, step: int, clock: Clock) -> dict[str, float]:
         """Estimate advantages, update the critic and the policy."""
@@ -189,7 +187,7 @@ class Learner:
         measured = merge(found, merge(measured, self._update(batch, moment, step)))
         # while only the critic learns, the policy's terms were not computed, and no model has anything to follow
         if not self._is_warming_up(step):
-            self._after_step(measured, step, len(host_batch["scores"]))
+            self._after_step(measured, step, int(np.any(host_batch["mask"], axis=-1).sum()))
         terms = [*algorithm.terms[POLICY], *algorithm.penalties]
         coefficients = {
             f"{term.part.label}/coef": moment.coefficients[term.coefficient] for term in terms if term.coefficient
@@ -254,7 +252,10 @@ class Learner:
         return coef
 
     def _after_step(self, measured: Sums, step: int, samples: int) -> None:
-        """Update the controllers with the step's metrics, and let the roles follow the policy."""
+        """Update the controllers with the step's metrics, and let the roles follow the policy.
+
+        `samples` completions had tokens to learn from; corrections and loss masks may have refused them all since.
+        """
         algorithm = self.run.setup.algorithm
         for term in (*algorithm.terms[POLICY], *algorithm.penalties):
             controller = algorithm.controllers.get(term.coefficient or "")
@@ -263,7 +264,7 @@ class Learner:
                 observed = total / jnp.maximum(count, 1.0)
                 before, component = self.memory[term.coefficient], controller.component
                 with component.named("update"):
-                    after = controller.build().update(before, observed, samples)
+                    after = controller.build().update(before, observed, jnp.where(count > 0, samples, 0))
                 self.memory[term.coefficient] = same_form(component, before, after, "update")
         self.roles.move(self.policy.params, step + 1, algorithm.hyper)
 

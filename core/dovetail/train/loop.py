@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,6 @@ def reinforce(run: Run, start: Any, extras: Extras) -> None:
         learner.take_evaluations(learner.first)
         for step in range(learner.first, total):
             clock = Clock(step + 1)
-            learner.keep(step)
             stop_if_asked()
             observe("dovetail_step_begin", step=step + 1)
             batch = learner.take(clock)
@@ -72,10 +72,9 @@ def reinforce(run: Run, start: Any, extras: Extras) -> None:
                 learner.publish(step + 1, clock)
             finally:  # the update is complete, whether or not the engine accepts the weights
                 with uninterrupted():
-                    run.record(RL, step + 1, metrics, clock.timings(batch.tokens) | memory())
-                    learner.keep(step + 1)
+                    timings, keep = clock.timings(batch.tokens) | memory(), partial(learner.keep, step + 1)
+                    run.record(RL, step + 1, metrics, timings, keep)
             stop_if_asked()
             learner.take_evaluations(step + 1)
-            run.forget()
             if run.due(step + 1, total):
                 run.checkpoint(RL, step + 1, *learner.state(step + 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -17,12 +18,13 @@ import numpy as np
 from dovetail.config import Config
 from dovetail.devices import processes
 from dovetail.devices.spanning import shared, whole
-from dovetail.errors import RunError
+from dovetail.errors import DovetailError, DovetailWarning, RunError
 from dovetail.host.prompts import LengthReport
 from dovetail.progress import Watcher, begin, watched_by
 from dovetail.protocols import Sink
 from dovetail.registry import Component, plugin_manager
 from dovetail.registry.calls import tell
+from dovetail.registry.places import first_line
 from dovetail.run.best import check_best, scores
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.files import records, writing
@@ -41,16 +43,6 @@ Sinks = list[tuple[Component, Sink]]
 """Open sinks, each with the component that opened it."""
 
 
-@attrs.frozen(kw_only=True)
-class Good:
-    """The state after `step` steps of a phase, which a failing run may still save."""
-
-    phase: str
-    step: int
-    state: Any
-    data: dict[str, Any]
-
-
 @attrs.define(kw_only=True)
 class Run:
     """The data that both phases share: the pieces, the folder, and the destinations of records."""
@@ -67,7 +59,8 @@ class Run:
     """The values of `run.keep_best`, by the number of the checkpoint."""
     last: dict[str, float] = attrs.field(factory=dict)
     step: int = 0
-    _good: Good | None = None
+    _good: tuple[Any, Saved] | None = None
+    """The newest state that a failing run may still save, with what is saved beside it."""
     _saved: int = 0
     """The number of the newest checkpoint."""
 
@@ -85,8 +78,18 @@ class Run:
         assert self.resumed is not None, "only a resumed run restores"
         return self.checkpoints.restore(self.resumed[0], shared(like, self.setup.devices.mesh))
 
-    def record(self, phase: str, step: int, metrics: dict[str, float], timings: dict[str, float]) -> None:
-        """Write one step to the journal, the sinks and the observers."""
+    def record(
+        self,
+        phase: str,
+        step: int,
+        metrics: dict[str, float],
+        timings: dict[str, float],
+        keep: Callable[[], None] | None = None,
+    ) -> None:
+        """Write one step to the journal, `keep` the state that belongs to it, and tell the sinks and the observers.
+
+        What these raise then loses no step, and a resumed run writes nothing twice.
+        """
         self.last |= metrics
         if phase == RL:
             self.evaluated |= scores(self.config, [{"step": step, **metrics}])
@@ -94,6 +97,9 @@ class Run:
         self.folder.journal.metrics(phase, step, metrics)
         self.folder.journal.timings(phase, step, timings)
         self.write_spans(phase, step)
+        # saving needs all processes together, which a failing run cannot guarantee
+        if keep and not processes.several():
+            keep()
         for component, sink in self.sinks:
             with component.named():
                 sink.write(step, metrics | timings)
@@ -111,12 +117,16 @@ class Run:
 
     def checkpoint(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> Path | None:
         """Save the state after `step` steps of a phase; return its folder, or None if it already exists."""
+        return self._save(state, Saved(phase=phase, step=step, data=data, journal=self.folder.journal.position))
+
+    def _save(self, state: Any, saved: Saved) -> Path | None:
+        self.forget()  # where this cannot be saved, a second try would fail, too
+        phase, step = saved.phase, saved.step
         number = step if phase == SFT else self.config.sft.steps + step
         if number <= max(self._saved, self.resumed[0] if self.resumed else 0):
             return None
         begin("checkpoint")
-        position = self.folder.journal.position()
-        saved = Saved(phase=phase, step=step, data=data, journal=position)
+        self.folder.journal.sync()
         with span("checkpoint", step if phase == RL else None):
             path = self.checkpoints.save(number, shared(state, self.setup.devices.mesh), saved)
         self._saved = number
@@ -124,21 +134,23 @@ class Run:
         return path
 
     def keep(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> None:
-        """Remember the state after `step` steps, which is saved if the run fails."""
-        self._good = Good(phase=phase, step=step, state=state, data=copy.deepcopy(data))
+        """Remember the state after `step` steps and the records so far, with which it is saved if the run fails."""
+        journal = self.folder.journal.position
+        self._good = state, Saved(phase=phase, step=step, data=copy.deepcopy(data), journal=journal)
 
     def forget(self) -> None:
         """Forget the remembered state, because an update reuses its memory, and the new values may be NaN."""
         self._good = None
 
     def save_good(self) -> None:
-        """Save the remembered state of a failing run; errors here do not hide the error of the run."""
-        good, self._good = self._good, None
-        if good is None or not good.step:
+        """Save the remembered state of a failing run."""
+        if self._good is None or not self._good[1].step:
             return
-        with contextlib.suppress(Exception):
-            if self.checkpoint(good.phase, good.step, good.state, good.data):
-                print(f"saved the state after {good.phase} step {good.step}", file=sys.stderr)
+        state, saved = self._good
+        what = f"the state after {saved.phase} step {saved.step}"
+        with _second(f"{what} is not saved"):
+            if self._save(state, saved):
+                print(f"saved {what}", file=sys.stderr)
 
     def tell(self, *reports: LengthReport) -> None:
         """Tell the user about texts that exceed a limit."""
@@ -287,4 +299,15 @@ def _observed(run: Run) -> Iterator[None]:
     finally:
         with contextlib.suppress(RunError):  # a full disk has already ended the run with its own error
             run.write_spans(RL, run.step)
-        observe("dovetail_run_end", status=status, step=run.step)
+        with contextlib.nullcontext() if status == "done" else _second("an observer failed, too"):
+            observe("dovetail_run_end", status=status, step=run.step)
+
+
+@contextmanager
+def _second(what: str) -> Iterator[None]:
+    """Warn of an error that would hide the one which has ended the run."""
+    try:
+        yield
+    except Exception as error:
+        why = error if isinstance(error, DovetailError) else first_line(error)
+        warnings.warn(f"{what}: {why}", DovetailWarning, stacklevel=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import attrs
@@ -46,8 +47,6 @@ def warm_start(run: Run) -> Any:
     update = compile_sft(setup, optimiser)
     for step in range(first, total):
         clock = Clock()
-        if not processes.several():
-            run.keep(SFT, step, policy, stream.get_state())
         stop_if_asked()
         progress.begin("warm start", total=None)
         examples = next(stream)
@@ -61,7 +60,8 @@ def warm_start(run: Run) -> Any:
             metrics = means(sums)
             run.stop_if_not_finite(SFT, step, metrics, ("sft/loss", "sft/grad_norm"), batch)
             clock.mark("update")
-            run.record(SFT, step + 1, metrics, clock.timings(int(batch["mask"].sum())))
+            keep = partial(run.keep, SFT, step + 1, policy, stream.get_state())
+            run.record(SFT, step + 1, metrics, clock.timings(int(batch["mask"].sum())), keep)
         if run.due(step + 1, total):
             run.checkpoint(SFT, step + 1, policy, stream.get_state())
     return policy.params

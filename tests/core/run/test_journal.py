@@ -13,7 +13,7 @@ def test_what_was_written_after_a_checkpoint_is_cut(tmp_path):
     first = Journal(tmp_path)
     first.metrics("rl", 1, {"reward/mean": 0.5})
     first.samples("rl", 1, [{"completion": "héllo\nworld"}])
-    position = first.position()
+    position = first.position
     first.metrics("rl", 2, {"reward/mean": 0.7})
     first.timings("rl", 2, {"time/step": 1.0})
     first.close()
@@ -54,7 +54,7 @@ def test_records_that_are_gone_are_not_made_up(tmp_path, left):
     first = Journal(tmp_path)
     first.metrics("rl", 1, {"reward/mean": 0.5})
     first.samples("rl", 1, [{"completion": "42"}])
-    position = first.position()
+    position = first.position
     first.samples("rl", 2, [{"completion": "43"}])
     first.close()
     file, samples = tmp_path / "metrics.jsonl", (tmp_path / "samples.jsonl").read_bytes()
@@ -87,7 +87,7 @@ def test_records_that_are_removed_meanwhile_are_missed(tmp_path):
     journal.metrics("rl", 1, {"reward/mean": 0.5})
     (tmp_path / "metrics.jsonl").unlink()
     with pytest.raises(RunError, match=r"metrics\.jsonl' was removed while the run wrote to it"):
-        journal.position()
+        journal.sync()
     journal.close()
 
 

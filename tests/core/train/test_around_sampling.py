@@ -3,6 +3,7 @@
 from pathlib import Path
 from threading import Thread
 
+import attrs
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,11 +16,19 @@ from dovetail.config import load
 from dovetail.errors import DovetailWarning, PlanError
 from dovetail.kinds import Kind
 from dovetail.registry import Origin, current
-from dovetail.run.summary import read_lines
+from dovetail.run.summary import read_lines, series
 from dovetail.train.loop import train
 from dovetail_lab.sweep.population import Population
+from dovetail_loss.kl_controller.fixed import Fixed
 
 COLD = (*TINY, "sft.steps=0", "eval.examples=2")
+CONTROLLED = (
+    "train.kl_coef=0.5",
+    "train.kl_controller=adaptive",
+    "kl_controller.adaptive.horizon=100.0",
+    "train.entropy_coef=0.5",
+    "train.entropy_controller=adaptive",
+)
 TOGETHER = (
     *COLD,
     "train.curriculum=difficulty",
@@ -189,8 +198,48 @@ def none_at_all(scores):
 
 def test_a_filter_that_keeps_nothing_is_told(tmp_path):
     dovetail.register("group_filter", "none_at_all", none_at_all)
-    overrides = ("train.group_filter=none_at_all", "train.refill_rounds=1", "eval.every=None", "train.steps=1")
+    overrides = ("train.group_filter=none_at_all", "train.refill_rounds=1", "eval.every=None", "train.steps=2")
     said = r"group_filter\.none_at_all of session 0 .* kept no group of a step in 2 rounds: the step learns nothing"
     with pytest.warns(DovetailWarning, match=said):
-        last = train(load(None, [*COLD, *overrides]), tmp_path)
+        last = train(load(None, [*COLD, *overrides, *CONTROLLED]), tmp_path)
     assert last["group_filter/kept"] == 0
+    # nothing was observed, so no controller has a reason to move
+    assert [dict(series(tmp_path, f"{name}/coef")) for name in ("kl", "entropy")] == [{1: 0.5, 2: 0.5}] * 2
+
+
+@attrs.frozen(kw_only=True)
+class Counting(Fixed):
+    """A controller that counts the completions that it is told of."""
+
+    def init(self, coef):
+        """Begin with none."""
+        return {"coef": jnp.float32(coef), "samples": jnp.float32(0)}
+
+    def coef(self, state):
+        """Tell the count in the coefficient, which is among the metrics."""
+        return state["coef"] + state["samples"]
+
+    def update(self, state, observed, samples):
+        """Remember the last count."""
+        return state | {"samples": jnp.asarray(samples, jnp.float32)}
+
+
+def reject_all(old_logps, rollout_logps, mask):
+    """Refuse every token."""
+    return jnp.ones(mask.shape), mask & False
+
+
+@pytest.mark.parametrize(
+    ("more", "counted"), [("train.rewards=('every_other',)", 8), ("train.correction=('reject_all',)", 0)]
+)
+def test_a_controller_is_told_of_the_completions_that_were_learned_from(tmp_path, more, counted):
+    def every_other(completions):
+        """Abstain on every other completion."""
+        return [float(number) if number % 2 else None for number in range(len(completions))]
+
+    dovetail.register("kl_controller", "counting", Counting)
+    dovetail.register("reward", "every_other", every_other)
+    dovetail.register("correction", "reject_all", reject_all)
+    overrides = ("train.kl_coef=0.25", "train.kl_controller=counting", "eval.every=None", "train.steps=2")
+    train(load(None, [*COLD, *overrides, more]), tmp_path)
+    assert [coef for _, coef in series(tmp_path, "kl/coef")] == [0.25, 0.25 + counted]
