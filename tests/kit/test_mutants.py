@@ -294,6 +294,7 @@ def test_equal_numbers_of_a_line_are_told_apart(lines, around):
         ("max(x, 0)", ["min(x, 0)", "max(x, x)", "1"]),
         ("f(x, mask)", ["f(x, mask | True)"]),
         ("f(x, where=kept)", ["f(x, where=kept | True)"]),
+        ("jax.lax.stop_gradient(x)", ["(lambda x: x)(x)"]),
         ("mask.argmax()", ["mask.argmin()", "(mask | True).argmax()"]),
         ("mask * x", ["mask / x", "(mask | True) * x"]),
         ("jnp.floor(x)", ["jnp.ceil(x)"]),
