@@ -20,8 +20,9 @@ class Handler(BaseHTTPRequestHandler):
             asked = body["settings"]
             cuts = [int(100 * asked[name]) for name in ("temperature",)]
             cuts += [asked["top_k"], int(100 * asked["top_p"]), int(100 * asked["min_p"])]
-            tokens = [asked["max_new_tokens"], *cuts, *asked["stop_token_ids"]]
-            self.answer(200, [{"tokens": tokens, "logps": [-1.0] * len(tokens)} for _ in body["requests"]])
+            cuts += asked["stop_token_ids"]
+            drawn = [[each["max_new_tokens"], *cuts] for each in body["requests"]]
+            self.answer(200, [{"tokens": tokens, "logps": [-1.0] * len(tokens)} for tokens in drawn])
         else:
             self.answer(200, None)
 

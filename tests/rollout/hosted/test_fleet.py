@@ -21,8 +21,8 @@ from dovetail.spans import recorded
 from dovetail_kit.rollout import CHECKS
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM
-from dovetail_rollout.hosted.engine import seeds_of
 from dovetail_rollout.hosted.roster import Roster
+from dovetail_rollout.hosted.seeds import seeds_of
 from dovetail_rollout.hosted.vllm_server import VllmServer
 from dovetail_rollout.launcher.local import Local
 from dovetail_rollout.launcher.urls import Urls

@@ -123,7 +123,7 @@ class Fleet:
         self._muster()
         for room in self._rooms()[:1]:
             self.members[room.replica].host.share([], sampling, ends)  # refuses settings that no replica takes
-        costs = [len(request.prompt) + sampling.max_tokens for request in requests]
+        costs = [len(request.prompt) + request.most(sampling.max_tokens) for request in requests]
         ledger = Ledger.of(costs, [self.call(request) for request in requests] if self.call else None)
         self.outcomes = outcomes = SimpleQueue()
         pool = ThreadPoolExecutor(len(requests), thread_name_prefix=self.name)

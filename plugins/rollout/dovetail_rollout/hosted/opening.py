@@ -37,7 +37,7 @@ class Opening:
         handover: where weights are written.
         restarts: how often a lost host is restarted.
         probe: how far its log-probabilities may be from ours; see `Probe.tolerance`.
-        vocabulary_logps: see `HostedEngine`.
+        vocabulary_logps, compiles: see `HostedEngine`.
     """
 
     name: str
@@ -48,6 +48,7 @@ class Opening:
     restarts: int
     probe: float | None
     vocabulary_logps: bool = False
+    compiles: bool = False
 
     def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> HostedEngine:
         """Write the weights, which are version 0, and start the host with them.
@@ -93,6 +94,7 @@ class Opening:
             decode=tokenizer.decode,
             restarts=self.restarts,
             vocabulary_logps=self.vocabulary_logps,
+            compiles=self.compiles,
         )
         try:
             self.host.start(folder)
@@ -128,4 +130,5 @@ def of_vanilla(vanilla: Any, launcher: Launcher) -> Opening:
         restarts=0,
         probe=None,
         vocabulary_logps=True,
+        compiles=True,
     )

@@ -217,8 +217,8 @@ class VllmServer(Served):
     def _one(
         self, client: JsonClient, request: Request, body: dict[str, Any], ends: Ends
     ) -> Answer | Failure | Overdue:
-        asked, began, mine = {**body, "prompt": request.prompt, "seed": request.seed}, time.monotonic(), object()
-        asked["max_tokens"] -= request.drawn
+        own = {"prompt": request.prompt, "seed": request.seed, "max_tokens": request.most(body["max_tokens"])}
+        asked, began, mine = {**body, **own}, time.monotonic(), object()
         self.asked.add(mine)
         try:
             if ends.stopped is None and ends.interrupt is None:

@@ -159,14 +159,20 @@ class SglangProcess:
     def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
         """Complete all requests in one call."""
         settings = {
-            "max_new_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_k": sampling.top_k or -1,
             "top_p": 1.0 if sampling.top_p is None else sampling.top_p,
             "min_p": sampling.min_p or 0.0,
             "stop_token_ids": list(ends.eos_ids),
         }
-        asked = [{"prompt": request.prompt, "seed": request.seed & SEED_BITS} for request in requests]
+        asked = [
+            {
+                "prompt": request.prompt,
+                "sampling_seed": request.seed & SEED_BITS,
+                "max_new_tokens": request.most(sampling.max_tokens),
+            }
+            for request in requests
+        ]
         found = self._call("/complete", {"requests": asked, "settings": settings})
         # With one token to choose from, sgl-jax takes the argmax but reports it as if there had been a choice.
         certain = sampling.top_k == 1 and sampling.temperature > 0
