@@ -36,6 +36,12 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("qwen2")
 
 
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Requests are repeated without a pause."""
+    monkeypatch.setattr("dovetail_rollout.hosted.vllm_server.PAUSES", (0.0, 0.0, 0.0))
+
+
 @pytest.fixture
 def fakes():
     """Three servers with made-up completions."""

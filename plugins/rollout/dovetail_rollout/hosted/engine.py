@@ -23,6 +23,7 @@ from dovetail_rollout.hosted.calls import Form, Place
 from dovetail_rollout.hosted.draft import Draft
 from dovetail_rollout.hosted.handover import Handover
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, Host, HostLost, Interrupt, Request
+from dovetail_rollout.hosted.restarts import Restarts
 from dovetail_rollout.hosted.seeds import seeds_of
 from dovetail_rollout.hosted.turns import HostedTurns
 
@@ -41,7 +42,7 @@ class HostedEngine:
         name: the component's name, for messages.
         host: serves `folder`, which has the weights of `version`.
         handover: writes the weights at each sync.
-        restarts: how often a lost host may still be restarted.
+        restarts: how often a lost host may be restarted.
         vocabulary_logps: whether the host reports log-probabilities over the whole vocabulary if asked to.
         compiles: whether the host compiles calls of each size, so that rounds of episodes are padded to few sizes.
     """
@@ -54,7 +55,7 @@ class HostedEngine:
     eos_ids: tuple[int, ...]
     pad_id: int
     decode: Callable[[Sequence[int]], str] = attrs.field(repr=False)
-    restarts: int
+    restarts: Restarts
     vocabulary_logps: bool = False
     compiles: bool = False
     version: int = 0
@@ -249,9 +250,8 @@ class HostedEngine:
                 return use()
             except HostLost as lost:
                 self.host.stop()
-                if not self.restarts:
+                if not self.restarts.take():
                     raise RunError(f"rollout engine '{self.name}' is lost: {lost}") from lost
-                self.restarts -= 1
                 warnings.warn(f"rollout engine '{self.name}' is restarted: {lost}", RuntimeWarning, stacklevel=4)
             self.host.start(self.folder)
 

@@ -16,6 +16,7 @@ from dovetail_rollout.hosted.fleet import Fleet
 from dovetail_rollout.hosted.handover import Handover
 from dovetail_rollout.hosted.host import Host
 from dovetail_rollout.hosted.probe import Probe
+from dovetail_rollout.hosted.restarts import Restarts
 from dovetail_rollout.hosted.vanilla_process import Calls, VanillaProcess
 from dovetail_rollout.kinds import Launcher, Place
 
@@ -35,7 +36,7 @@ class Opening:
         folder: where the model was loaded from; None if it is a `model.decoder`.
         adapter: whether to hand over only the adapter.
         handover: where weights are written.
-        restarts: how often a lost host is restarted.
+        restarts: how often within an hour a lost host is restarted.
         probe: how far its log-probabilities may be from ours; see `Probe.tolerance`.
         vocabulary_logps, compiles: see `HostedEngine`.
     """
@@ -92,7 +93,7 @@ class Opening:
             eos_ids=tuple(tokenizer.eos_ids),
             pad_id=tokenizer.pad_id,
             decode=tokenizer.decode,
-            restarts=self.restarts,
+            restarts=Restarts(self.restarts),
             vocabulary_logps=self.vocabulary_logps,
             compiles=self.compiles,
         )
