@@ -208,6 +208,21 @@ def test_a_server_that_samples_from_another_model_is_refused(drawer, tmp_path):
         case("vllm", tmp_path / "q", config, url=server.url, probe=10.0).open().close()
 
 
+def test_what_the_first_comparison_does_not_reach_is_said(fake, tmp_path, capsys):
+    scaled = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    config = QWEN2 | {"use_sliding_window": True, "sliding_window": 200, "max_window_layers": 0}
+    config |= {"rope_scaling": scaled | {"original_max_position_embeddings": 256}}
+    case("vllm", tmp_path / "q", config, url=fake.url, probe=100.0).open().close()
+    said = capsys.readouterr().err.splitlines()
+    for name, length in (("sliding_window", 200), ("original_max_position_embeddings", 256)):
+        assert (
+            sum(f"compared over 56 tokens, which do not reach this model's {name} = {length};" in line for line in said)
+            == 1
+        )
+    case("vllm", tmp_path / "plain", QWEN2, url=fake.url, probe=100.0).open().close()
+    assert "compared over" not in capsys.readouterr().err
+
+
 def test_every_setting_is_sent_so_that_no_default_of_the_server_counts(fake, folder):
     each = of(folder, url=fake.url)
     with closing(each.open()) as engine:
