@@ -71,7 +71,7 @@ class Probe:
         for what, length in beyond(config_of(engine.folder), LENGTH + MAX_TOKENS).items():
             print(
                 f"rollout engine '{engine.name}': log-probabilities were compared over {LENGTH + MAX_TOKENS} tokens,"
-                f" which do not reach this model's {what} = {length}; mismatch/abs_mean shows how it reads longer prompts",
+                f" which do not reach this model's {what} = {length}; mismatch/abs_mean shows how it reads longer ones",
                 file=sys.stderr,
             )
 
