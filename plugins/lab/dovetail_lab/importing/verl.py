@@ -127,7 +127,7 @@ def _loss(sheet: Sheet) -> None:
         sheet.carry("algorithm.pf_ppo.weight_pow", "loss_mask.pf_ppo.power", 2.0)
 
 
-def _aggregation(sheet: Sheet, loss: str) -> None:
+def _aggregation(sheet: Sheet, loss: str | None) -> None:
     name = f"{ACTOR}.loss_agg_mode"
     mode = sheet.value(name, "token-mean")
     if loss == "gspo":
