@@ -37,6 +37,15 @@ def test_a_conversation_goes_on_in_ids_as_the_template_writes_it(open_with):
     assert played == tokenizer.encode(tokenizer.render([ASKED, SAID, MORE]))
 
 
+def test_a_base_model_whose_files_do_not_list_the_end_of_a_turn_goes_on_too(folder):  # noqa: F811
+    tokenizer = HuggingFace(path=str(folder(config={"eos_token": "<eos>"}, template=CHATML))).make([])
+    end = tokenizer.eos_ids[0]
+    assert tokenizer.vocabulary["<|im_end|>"] == end
+    assert [*tokenizer.encode("46"), end, *tokenizer.bridge([MORE])] == tokenizer.encode(
+        tokenizer.render([SAID, MORE]).removeprefix("<|im_start|>assistant\n")
+    )
+
+
 def test_several_messages_may_come_between(open_with):
     tokenizer = open_with(CHATML)
     assert len(tokenizer.bridge([MORE, MORE])) > len(tokenizer.bridge([MORE]))

@@ -90,12 +90,15 @@ class HuggingFace:
         template = None
         if text:  # one of nothing would make every prompt empty
             template = ChatTemplate(source=text, place=place, tokens=tokens, options=self.chat_options, moment=moment)
-        eos_ids = self._eos_ids(vocabulary, tokens, settings.get(GENERATION, {}), template, source.name)
+        generation = settings.get(GENERATION, {})
+        eos_ids = self._eos_ids(vocabulary, tokens, generation, template, source.name)
+        if not set(eos_ids) <= set(_listed(generation)):  # other programs end a completion where an export says
+            files[GENERATION] = json.dumps({**generation, "eos_token_id": list(eos_ids)}, indent=2).encode()
         return HuggingFaceTokenizer(
             files=files,
             template=template,
             eos_ids=eos_ids,
-            pad_id=_pad_id(vocabulary, tokens, settings.get(GENERATION, {}), eos_ids),
+            pad_id=_pad_id(vocabulary, tokens, generation, eos_ids),
             bos=_bos(vocabulary, tokens, settings.get(CONFIG, {}), f"{source.name}/{CONFIG}"),
         )
 
@@ -118,20 +121,19 @@ class HuggingFace:
         if self.eos_tokens:
             return tuple(_id(vocabulary, token, "tokenizer.huggingface.eos_tokens") for token in self.eos_tokens)
         found = [_id(vocabulary, tokens["eos_token"], f"{name}/{CONFIG}")] if "eos_token" in tokens else []
-        listed = generation.get("eos_token_id")
-        found += listed if isinstance(listed, list) else [] if listed is None else [listed]
+        found += _listed(generation)
         strange = [number for number in found if not _is_id(vocabulary, number)]
         if strange:
             raise DataError(
                 f"'{name}': eos_token_id = {strange[0]!r} is not an id of its {FILE}, which has"
                 f" {vocabulary.get_vocab_size():,}; is that the tokenizer of another model?"
             )
-        if not found:
+        last = _end_of_turn(vocabulary, template, found)
+        if not last and not found:
             raise DataError(
                 f"'{name}' does not say which token ends a completion: neither {CONFIG} nor {GENERATION} names one;"
                 " name it with --set tokenizer.huggingface.eos_tokens=('TOKEN',)"
             )
-        last = _end_of_turn(vocabulary, template, found)
         return tuple(dict.fromkeys([*last, *found]))
 
 
@@ -148,7 +150,7 @@ class HuggingFaceTokenizer:
     """An open `tokenizer.json`; see `dovetail.protocols.Tokenizer`. Two are equal if their files and settings are.
 
     `vocab_size` is the largest id plus one, even if ids are missing. `bos` is the text in front of a plain prompt.
-    `files` are kept unchanged.
+    `files` are those of the source; only `generation_config.json` is rewritten, if it lacks one of `eos_ids`.
     """
 
     files: Mapping[str, bytes] = attrs.field(repr=False)
@@ -196,7 +198,7 @@ class HuggingFaceTokenizer:
         return after_turn(self.encode(self.template.between(messages)), self.eos_ids, self.template.place)
 
     def save(self, folder: Path) -> None:
-        """Write the original files, and the chat template in use."""
+        """Write the files, and the chat template in use."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in self.files.items():
             (folder / name).write_bytes(data)
@@ -323,7 +325,11 @@ def _id(vocabulary: Tokenizer, token: str, place: str) -> int:
 
 
 def _end_of_turn(vocabulary: Tokenizer, template: ChatTemplate | None, eos_ids: Sequence[int]) -> list[int]:
-    """Return the first of `eos_ids` that the template writes after an assistant's text; empty if it writes none."""
+    """Return the token with which the template ends an assistant's turn; empty if it writes none.
+
+    It is the special token that follows the assistant's text, which the files of base models do not list, or else the
+    first of `eos_ids` in what follows. Added tokens that are not special may be mere text, such as two line breaks.
+    """
     if template is None:
         return []
     try:
@@ -331,7 +337,19 @@ def _end_of_turn(vocabulary: Tokenizer, template: ChatTemplate | None, eos_ids: 
     except DataError:  # a template for conversations of another kind
         return []
     written = _encoded(vocabulary, rest, FILE)
+    if written and written[0] in _special_ids(vocabulary):
+        return written[:1]
     return [token for token in written if token in eos_ids][:1]
+
+
+def _special_ids(vocabulary: Tokenizer) -> set[int]:
+    return {number for number, token in vocabulary.get_added_tokens_decoder().items() if token.special}
+
+
+def _listed(generation: Mapping[str, Any]) -> list[Any]:
+    """Return the tokens that end a completion according to a `generation_config.json`."""
+    listed = generation.get("eos_token_id")
+    return listed if isinstance(listed, list) else [] if listed is None else [listed]
 
 
 def _pad_id(
