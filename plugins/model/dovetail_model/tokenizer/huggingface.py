@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,8 +13,16 @@ import attrs
 
 from dovetail.errors import ConfigError, DataError, listing, nearest
 from dovetail.extras import needs
+from dovetail.kinds.data import ASSISTANT
 from dovetail_model.huggingface.chat_template import FILE as TEMPLATE
-from dovetail_model.huggingface.chat_template import ChatTemplate, after_turn, now, read_source, saved_moment
+from dovetail_model.huggingface.chat_template import (
+    ChatTemplate,
+    after_turn,
+    check_messages,
+    now,
+    read_source,
+    saved_moment,
+)
 from dovetail_model.source.folder import Folder
 from dovetail_model.source.source import Source, open_source
 
@@ -28,6 +37,8 @@ MODEL: Final = "config.json"
 MOST_GROWTH: Final = 100_000
 """The number of characters that the replacements of a tokenizer may make of one."""
 LARGEST_ID: Final = 2**32
+GUARD: Final = "\ufdd0"
+"""Marks a special token that is text, after its first character; Unicode leaves this one to programs' own use."""
 PROBE: Final = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "\u2042"}]
 
 
@@ -40,8 +51,9 @@ class HuggingFace:
     `config.json`). Demonstrations end with the first of them in this order. A plain-text prompt gets the
     beginning-of-sequence token if the tokenizer adds one; a chat template writes its own.
 
-    Special tokens spelt out in a text become special tokens, since templates need this; clean a data set that may
-    contain them.
+    Special tokens spelt out in a plain-text prompt or in the assistant's messages become special tokens. In messages of
+    other roles (questions, results of tools) and in descriptions of tools they stay text, so that nobody's message ends
+    its own turn and begins another; a U+FDD0 after their first character says so in the rendered prompt.
 
     Args:
         path: a model folder, a `tokenizer.json`, or anything else that `model.pretrained.path` may be: a GGUF file,
@@ -141,6 +153,26 @@ def _processor(self: HuggingFaceTokenizer) -> Tokenizer:
     return _open(self.files[FILE], FILE)
 
 
+def _specials(self: HuggingFaceTokenizer) -> list[tuple[str, str]]:
+    """Return the first character and the rest, both escaped, of the special tokens that a text can spell out.
+
+    One of a single character cannot be parted, so it is not among them.
+    """
+    added = self._processor.get_added_tokens_decoder().items()
+    found = {token.content for number, token in added if token.special or number in self.eos_ids}
+    return [(re.escape(token[0]), re.escape(token[1:])) for token in sorted(found) if len(token) > 1]
+
+
+def _spelt(self: HuggingFaceTokenizer) -> re.Pattern[str]:
+    """Return a pattern of the first characters of special tokens."""
+    return re.compile("|".join(f"{first}(?={rest})" for first, rest in _specials(self)) or "(?!)")
+
+
+def _guarded(self: HuggingFaceTokenizer) -> re.Pattern[str]:
+    """Return a pattern of the guards in special tokens that are text."""
+    return re.compile("|".join(f"(?<={first}){GUARD}(?={rest})" for first, rest in _specials(self)) or "(?!)")
+
+
 def _size(self: HuggingFaceTokenizer) -> int:
     return max(self._processor.get_vocab(with_added_tokens=True).values()) + 1
 
@@ -159,6 +191,12 @@ class HuggingFaceTokenizer:
     pad_id: int
     bos: str
     _processor: Any = attrs.field(init=False, repr=False, eq=False, default=attrs.Factory(_processor, takes_self=True))
+    _spelt: re.Pattern[str] = attrs.field(
+        init=False, repr=False, eq=False, default=attrs.Factory(_spelt, takes_self=True)
+    )
+    _guarded: re.Pattern[str] = attrs.field(
+        init=False, repr=False, eq=False, default=attrs.Factory(_guarded, takes_self=True)
+    )
     vocab_size: int = attrs.field(init=False, eq=False, default=attrs.Factory(_size, takes_self=True))
 
     @property
@@ -167,8 +205,25 @@ class HuggingFaceTokenizer:
         return self._processor.get_vocab(with_added_tokens=True)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text. Special tokens spelt out in it become special tokens; no others are added."""
-        return _encoded(self._processor, text, FILE)
+        """Return the ids of a text. Special tokens spelt out in it become special tokens; no others are added.
+
+        Those with the guard of `as_text` are read as text.
+        """
+        if GUARD not in text:
+            return _encoded(self._processor, text, FILE)
+        return [number for part in self._guarded.split(text) for number in _encoded(self._processor, part, FILE)]
+
+    def as_text(self, value: Any) -> Any:
+        """Return a text, or the texts in a list or a dict, with a guard in every special token that is spelt out."""
+        if isinstance(value, str):
+            return self._spelt.sub(rf"\g<0>{GUARD}", value)
+        if isinstance(value, Mapping):
+            return {self.as_text(key): self.as_text(each) for key, each in value.items()}
+        return [self.as_text(each) for each in value] if isinstance(value, list | tuple) else value
+
+    def _others_as_text(self, messages: Sequence[Message]) -> list[Message]:
+        """Guard all messages but the assistant's: some models mark their own reasoning with special tokens."""
+        return [each if each.get("role") == ASSISTANT else self.as_text(each) for each in messages]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of some ids without special tokens and ids out of range."""
@@ -189,13 +244,15 @@ class HuggingFaceTokenizer:
                 "the task gives messages, but the tokenizer has no chat template: name one with"
                 " --set tokenizer.huggingface.chat_template=FILE"
             )
-        return self.template.render(prompt, tools=tools)
+        check_messages(prompt)
+        return self.template.render(self._others_as_text(prompt), tools=self.as_text(tools))
 
     def bridge(self, messages: Sequence[Message]) -> list[int]:
         """Return the ids between an assistant's turn and its next one; see `dovetail.protocols.Tokenizer`."""
+        guarded = self._others_as_text(messages)
         if self.template is None:
-            return self.encode("".join(str(message["content"]) for message in messages))
-        return after_turn(self.encode(self.template.between(messages)), self.eos_ids, self.template.place)
+            return self.encode("".join(str(message["content"]) for message in guarded))
+        return after_turn(self.encode(self.template.between(guarded)), self.eos_ids, self.template.place)
 
     def save(self, folder: Path) -> None:
         """Write the files, and the chat template in use."""
