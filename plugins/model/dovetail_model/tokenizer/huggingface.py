@@ -61,6 +61,8 @@ class HuggingFace:
         chat_template: a jinja2 file that replaces the folder's own (`chat_template.jinja`, or the `chat_template` of
             `tokenizer_config.json`).
         chat_options: variables for the template, such as `{'enable_thinking': False}`.
+        keep_reasoning: whether the assistant's earlier turns keep their reasoning (up to `</think>`), which the
+            templates of Qwen3 and DeepSeek-R1 take out; several turns of a reasoning model need it.
         eos_tokens: the tokens that end a completion; they replace those of the files.
 
     Raises:
@@ -71,6 +73,7 @@ class HuggingFace:
     path: str | None = None
     chat_template: str | None = None
     chat_options: dict[str, Any] = attrs.field(factory=dict)
+    keep_reasoning: bool = False
     eos_tokens: tuple[str, ...] = ()
 
     def make(self, corpus: Sequence[str]) -> HuggingFaceTokenizer:
@@ -101,7 +104,14 @@ class HuggingFace:
         place, text = self._template(source, chat_template, settings.get(CONFIG, {}))
         template = None
         if text:  # one of nothing would make every prompt empty
-            template = ChatTemplate(source=text, place=place, tokens=tokens, options=self.chat_options, moment=moment)
+            template = ChatTemplate(
+                source=text,
+                place=place,
+                tokens=tokens,
+                options=self.chat_options,
+                moment=moment,
+                keep_reasoning=self.keep_reasoning,
+            )
         generation = settings.get(GENERATION, {})
         eos_ids = self._eos_ids(vocabulary, tokens, generation, template, source.name)
         if not set(eos_ids) <= set(_listed(generation)):  # other programs end a completion where an export says
