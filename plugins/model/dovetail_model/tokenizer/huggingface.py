@@ -259,10 +259,10 @@ class HuggingFaceTokenizer:
 
     def bridge(self, messages: Sequence[Message]) -> list[int]:
         """Return the ids between an assistant's turn and its next one; see `dovetail.protocols.Tokenizer`."""
-        guarded = self._others_as_text(messages)
         if self.template is None:
-            return self.encode("".join(str(message["content"]) for message in guarded))
-        return after_turn(self.encode(self.template.between(guarded)), self.eos_ids, self.template.place)
+            return self.encode(self.as_text("".join(str(message["content"]) for message in messages)))
+        between = self.template.between(self._others_as_text(messages))
+        return after_turn(self.encode(between), self.eos_ids, self.template.place)
 
     def save(self, folder: Path) -> None:
         """Write the files, and the chat template in use."""
