@@ -172,10 +172,13 @@ def check_columns(
             chosen = [name for name, value in _column_settings(part) if value in missing]
             settings = [f"{part.component.label}.{name}" for name in chosen]
             advice = f"; set {', '.join(settings)} to columns, or to None" if settings else ""
+            who = f"{part.component.kind} {part.component.name} of {part.component.origin} reads {what}"
+            place = part.component.place
+            if asks := getattr(function, "asks", None):  # a user's file, which is to be named in place of the plugin's
+                who, place = asks(missing[0]), ""
             raise PlanError(
-                f"{part.component.kind} {part.component.name} of {part.component.origin} reads {what}, which task"
-                f" {task} does not have.{nearest(missing[0], columns)} Columns: {listing(columns)}; always there:"
-                f" {', '.join(always)}{advice}{part.component.place}"
+                f"{who}, which task {task} does not have.{nearest(missing[0], columns)} Columns: {listing(columns)};"
+                f" always there: {', '.join(always)}{advice}{place}"
             )
 
 

@@ -207,13 +207,19 @@ def _with(record: Record, missing: Record) -> Record:
     return record | {name: value for name, value in missing.items() if name not in record}
 
 
-def sources_of(paths: str | Sequence[str]) -> Source:
+def sources_of(paths: str | Sequence[str], setting: str) -> Source:
     """Return the records of one file or of several; see `source_of` and `Joined`.
 
     Raises:
-        DataError: for a file that cannot be read, or that is named twice.
+        DataError: for a file that cannot be read, or that is named twice; one that is not there is named with the
+            setting, its full path and a file of a similar name beside it.
     """
     files = [Path(path).expanduser() for path in ([paths] if isinstance(paths, str) else paths)]
+    for file in files:
+        if "\0" not in str(file) and not file.exists():
+            beside = [each.name for each in file.parent.iterdir()] if file.parent.is_dir() else []
+            said = f"{setting}: there is no file '{file.absolute()}'.{nearest(file.name, beside)}"
+            raise DataError(said.removesuffix("."))
     if len(files) == 1:
         return source_of(files[0])
     if again := next((file for file in files if files.count(file) > 1), None):

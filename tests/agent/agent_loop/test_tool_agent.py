@@ -395,6 +395,20 @@ def test_an_interaction_that_is_wrong_is_named_with_its_line():
         begin(interaction=Odd(begins=KeyError("column")))
     with pytest.raises(PluginError, match=rf"{mine} returned 'hello' from `step`; return a dovetail\.\S*Step{at}"):
         say(begin(interaction=Odd(goes_on="hello")), "1")
+    said, mapping = {"role": "user", "content": "on"}, r"\{'role': 'user', 'content': 'on'\}"
+    wanted = rf"return a sequence of messages, \(.*TEXT\}},\){at}"
+    with pytest.raises(PluginError, match=rf"{mine} returned a state and, as messages, 'hi' from `reset`; {wanted}"):
+        begin(interaction=Odd(begins=(0, "hi")))
+    for field, value, shown, fix in (
+        ("messages", said, mapping, wanted),
+        ("messages", "on", "'on'", wanted),
+        ("reward", "yes", "'yes'", f"return a number{at}"),
+        ("reward", None, "None", f"return a number{at}"),
+        ("metrics", {"won": "yes"}, r"\{'won': 'yes'\}", f"return numbers by name{at}"),
+    ):
+        step = Step(**{"state": 0, "messages": (said,), field: value})
+        with pytest.raises(PluginError, match=rf"{mine} returned a Step with {field} = {shown} from `step`; {fix}"):
+            say(begin(interaction=Odd(goes_on=step)), "1")
     with pytest.warns(DovetailWarning, match=rf"left out: {mine} raised KeyError: 'missing'{at}"):
         say(begin(interaction=Odd(goes_on=KeyError("missing"))), "1")
 

@@ -211,3 +211,9 @@ def test_a_missing_config_may_be_a_file_here(capsys, tmp_path):
 def test_a_missing_config_names_the_shipped_ones(capsys):
     assert main(["train", "quikstart"]) == 1
     assert "there is no config file 'quikstart'. Did you mean 'quickstart'?" in capsys.readouterr().err
+
+
+def test_explain_warns_of_a_model_folder_that_is_not_there(capsys):
+    assert main(["explain", "quickstart", *sets("train.model=pretrained", "model.pretrained.path=none-here")]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("warning: none-here: is not a folder; a model is a folder with config.json")

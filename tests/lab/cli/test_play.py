@@ -60,3 +60,16 @@ def test_the_model_plays_and_nothing_it_writes_commands_the_terminal(capsys):
     assert "--- the model writes\n" in said
     assert "score    " in said
     assert all(c.isprintable() or c == "\n" for c in said)
+
+
+def test_a_reward_without_its_column_is_refused_as_by_explain(tmp_path, capsys):
+    (tmp_path / "data.jsonl").write_text('{"prompt": "6 + 24=", "result": "30"}\n' * 4)
+    chosen = ["train.task=records", f"task.records.path={tmp_path}/data.jsonl", "train.rewards=['exact_match']"]
+    chosen += [f"task.records.eval_path={tmp_path}/data.jsonl"]
+    options = [part for override in chosen for part in ("--set", override)]
+    said = []
+    for command in ("explain", "play"):
+        assert main([command, "quickstart", *options]) == 1
+        said.append(capsys.readouterr().err)
+    assert "reads the column 'answer', which task records does not have" in said[1]
+    assert said[0].partition("always there")[0] == said[1].partition("always there")[0]

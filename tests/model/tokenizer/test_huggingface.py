@@ -247,6 +247,11 @@ def test_mistakes_are_one_line(folder, tmp_path):
         opened(path)
 
 
+def test_a_folder_that_is_not_there_is_said_as_the_model_says_it(tmp_path):
+    with pytest.raises(ConfigError, match=r"none: is not a folder; a model is a folder with config\.json"):
+        HuggingFace(path=str(tmp_path / "none")).make(())
+
+
 def test_the_tokenizer_of_another_model_is_told_by_an_end_that_it_lacks(folder):
     with pytest.raises(
         DataError,

@@ -92,7 +92,9 @@ def settings(name: str) -> list[str]:
 def test_a_column_that_the_task_lacks_is_refused():
     scorer = make_scorer(load(None, settings("accuracy")))
     with pytest.raises(
-        PlanError, match="reward functions .* reads the column 'answer', which task words does not have"
+        PlanError,
+        match=r"^\S*own_functions\.py:\d+: accuracy\(\) asks for 'answer', which task words does not have\. Columns:"
+        r" difficulty; always there: [^\[]*$",
     ):
         scorer.check_columns(("difficulty",), "words")
     make_scorer(load(None, settings("everything"))).check_columns((), "words")

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -238,3 +239,16 @@ def test_what_is_wrong_with_one_of_several_files(two, tmp_path):
     (tmp_path / "third.jsonl").write_text('{"question": "x"}\n')
     with pytest.raises(DataError, match="third.jsonl:1: column 'query' holds null, not text"):
         Records(path=(*two, str(tmp_path / "third.jsonl")), prompt_column="query").examples("train")
+
+
+@pytest.mark.parametrize(("side", "beside"), [("path", ".jsonl"), ("eval_path", ".csv")])
+def test_a_file_that_is_not_there_is_named_with_its_setting_and_a_near_name(side, beside, tmp_path, monkeypatch):
+    (tmp_path / f"train{beside}").write_text('{"prompt": "a"}\n')
+    (tmp_path / "given.jsonl").write_text('{"prompt": "a"}\n')
+    monkeypatch.chdir(tmp_path)
+    task = Records(**{"path": "given.jsonl", side: f"tain{beside}"})
+    said = f"task.records.{side}: there is no file '{tmp_path}/tain{beside}'. Did you mean 'train{beside}'?"
+    with pytest.raises(DataError, match=f"^{re.escape(said)}$"):
+        _ = task.columns
+    with pytest.raises(DataError, match=r"there is no file '/none/here\.jsonl'$"):
+        _ = Records(path="/none/here.jsonl").columns

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from dovetail.errors import DovetailError, PluginError
-from dovetail.protocols import Call, Example, Interaction, Message, Parsed, ToolFormat
+from dovetail.protocols import Call, Example, Interaction, Message, Parsed, Step, ToolFormat
 from dovetail.registry import place_of
 from dovetail.registry.places import raised_in
 from dovetail_agent.runner import said, whose
 
 KINDS: Final = ("interaction", "tool_format")
+_MESSAGES: Final = "a sequence of messages, ({'role': 'user', 'content': TEXT},)"
 _UNKNOWN: Final = ("the interaction", "the tool format")
 
 
@@ -28,11 +29,13 @@ def raised(instance: Interaction | ToolFormat, error: BaseException) -> str:
     return f"{owner(instance)} raised {type(error).__name__}: {said(error)}{where}"
 
 
-def wrong(instance: Interaction | ToolFormat, method: str, returned: object, wanted: str) -> PluginError:
-    """Return the error that says what a method returned in place of what it should."""
+def wrong(
+    instance: Interaction | ToolFormat, method: str, returned: object, wanted: str, within: str = ""
+) -> PluginError:
+    """Return the error that says what a method returned, `within` what, in place of what it should."""
     there = inspect.getattr_static(type(instance), method, None)
     place = place_of(there) if inspect.isfunction(there) else place_of(type(instance))
-    return PluginError(f"{owner(instance)} returned {returned!r:.80} from `{method}`; return {wanted}{place}")
+    return PluginError(f"{owner(instance)} returned {within}{returned!r:.80} from `{method}`; return {wanted}{place}")
 
 
 @contextmanager
@@ -55,7 +58,45 @@ def begun(interaction: Interaction, example: Example, rng: object) -> tuple[obje
         answer = interaction.reset(example, rng)  # pyright: ignore[reportArgumentType]
     if not (isinstance(answer, tuple) and len(answer) == 2):
         raise wrong(interaction, "reset", answer, "(state, messages)")
+    if not _are_messages(answer[1]):
+        raise wrong(interaction, "reset", answer[1], _MESSAGES, "a state and, as messages, ")
     return answer[0], tuple(answer[1])
+
+
+def see_that_right(interaction: Interaction, step: object) -> None:
+    """Refuse what the interaction has returned from `step` if it is anything but a `Step` of the declared fields.
+
+    Raises:
+        PluginError: with the field.
+    """
+    if not isinstance(step, Step):
+        raise wrong(interaction, "step", step, "a dovetail.protocols.Step")
+    if not _are_messages(step.messages):
+        raise wrong(interaction, "step", step.messages, _MESSAGES, "a Step with messages = ")
+    if not _is_number(step.reward):
+        raise wrong(interaction, "step", step.reward, "a number", "a Step with reward = ")
+    if not (isinstance(step.metrics, Mapping) and all(map(_is_number, step.metrics.values()))):
+        raise wrong(interaction, "step", step.metrics, "numbers by name", "a Step with metrics = ")
+
+
+def _are_messages(value: object) -> bool:
+    """Whether a value is a sequence of messages; a message alone is none.
+
+    >>> said = {"role": "user", "content": "higher"}
+    >>> _are_messages((said,)), _are_messages(()), _are_messages(said), _are_messages("higher"), _are_messages([{}])
+    (True, True, False, False, False)
+    """
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return False
+    return all(isinstance(each, Mapping) and {"role", "content"} <= each.keys() for each in value)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number, of numpy or JAX too."""
+    try:
+        return not isinstance(value, str | bytes) and isinstance(float(value), float)
+    except (TypeError, ValueError):
+        return False
 
 
 def calls_in(tool_format: ToolFormat, text: str) -> Parsed:

@@ -10,8 +10,8 @@ import attrs
 import numpy as np
 
 from dovetail.errors import DovetailWarning, RunError
-from dovetail.protocols import ASSISTANT, Call, Episodes, Interaction, Message, Parsed, Step, Turn
-from dovetail_agent.agent_loop._owner import calls_in, raised, wrong
+from dovetail.protocols import ASSISTANT, Call, Episodes, Interaction, Message, Parsed, Turn
+from dovetail_agent.agent_loop._owner import calls_in, raised, see_that_right
 from dovetail_agent.agent_loop._toolbox import INTERACTION
 from dovetail_agent.runner import Ran
 
@@ -168,8 +168,7 @@ class Played:
             step = interaction.step(episode.state, turn, self.generator(row=row, turn=turn.number))
         except (Exception, SystemExit) as error:
             return self._failed(episode, raised(interaction, error))
-        if not isinstance(step, Step):
-            raise wrong(interaction, "step", step, "a dovetail.protocols.Step")
+        see_that_right(interaction, step)
         episode.state, episode.rewards[-1] = step.state, float(step.reward)
         episode.metrics |= step.metrics
         if step.done or last or not step.messages:

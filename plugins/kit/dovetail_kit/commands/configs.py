@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dovetail.cli.options import Commands, add_config
-from dovetail.errors import DovetailError
+from dovetail.errors import ConfigError, DovetailError, printable
 from dovetail_kit.notices import print_notices
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ def explain(options: argparse.Namespace) -> int:
         print()
         print_table([("model", "after a step", "begins as"), *models])
     print_notices(loaded)
+    _check_model(loaded)
     return 0
 
 
@@ -109,6 +110,19 @@ def _check_loop(config: Config) -> None:
     except DovetailError:
         raise
     except Exception:  # a loop of anybody, which may look at the tokenizer
+        return
+
+
+def _check_model(config: Config) -> None:
+    """Warn of a model that is not here and whose sizes nobody knows: a plan needs none, and a start refuses it."""
+    from dovetail.run.sources import nothing_looked_up
+
+    try:
+        with nothing_looked_up():
+            config.choice("train.model").bind().abstract(1)  # of so small a vocabulary that it fits every model
+    except ConfigError as error:
+        print(f"warning: {printable(error)} (`dovetail train` would end so)")
+    except Exception:  # one on a network, or of anybody, which says what is wrong when it is trained
         return
 
 

@@ -26,7 +26,7 @@ from dovetail.protocols import (
 )
 from dovetail.run.files import read_lines
 from dovetail.step import keys
-from dovetail.train.columns import make_scorer
+from dovetail.train.columns import check_interaction, make_scorer
 from dovetail.train.texts import open_loop, prompts
 
 GOES_ON: Final = "\\"
@@ -194,8 +194,12 @@ def example_of(
 
     Raises:
         ConfigError: if there are fewer.
+        PlanError: if a reward or the interaction reads a column that the task does not have.
     """
-    task: Task = config.choice("eval.task" if split == "eval" else "train.task").bind()
+    chosen = config.choice("eval.task" if split == "eval" else "train.task")
+    task: Task = chosen.bind()
+    make_scorer(config).check_columns(task.columns, chosen.component.name)
+    check_interaction(config, task)
     examples, _ = prompts(config, task, split, tokenizer, loop)
     if not 0 <= index < len(examples):
         raise ConfigError(f"--index {index}: the {split} split has {len(examples)} prompts, from 0 on")

@@ -285,6 +285,8 @@ def read_vocabulary(data: bytes, place: str) -> dict[str, int]:
 def _tokenizer_of(source: Source, name: str) -> bytes:
     data = source.text(name)
     if data is None:
+        if isinstance(source, Folder) and not source.path.is_dir():
+            source.config()  # says that there is no such folder, as the model does
         model = "tokenizer.model"
         instead = "" if source.text(model) is None else f"; it holds {model}: that is tokenizer 'sentencepiece'"
         raise DataError(f"'{source.name}' has no {name}{instead}")

@@ -13,7 +13,7 @@ import attrs
 
 from dovetail.errors import ConfigError, RewardError
 from dovetail.registry import declares
-from dovetail.registry.places import first_line, raised_in
+from dovetail.registry.places import first_line, place_of, raised_in
 from dovetail_reward.reward._own import load_function, numbers_of, undone
 
 Parameter = inspect.Parameter
@@ -99,6 +99,12 @@ class Functions:
         """The columns that the functions require."""
         needed = [column for name in self.names for column in self._needed(self._parameters(name))]
         return tuple(dict.fromkeys(needed))
+
+    def asks(self, column: str) -> str:
+        """Say which function asks for a column, and where it is written; for a task that lacks the column."""
+        name = next(name for name in self.names if column in self._needed(self._parameters(name)))
+        place = place_of(load_function(self.path, name)).strip(" []") or self.path
+        return f"{place}: {name}() asks for '{column}'"
 
     def __call__(
         self,

@@ -50,7 +50,7 @@ class Records(Prompts):
     def _train_source(self) -> Source:
         if not self.path:
             raise DataError("task records has no data: name a file with --set task.records.path=FILE")
-        return sources_of(self.path)
+        return sources_of(self.path, "task.records.path")
 
     def _eval_source(self) -> Source | None:
-        return sources_of(self.eval_path) if self.eval_path else None
+        return sources_of(self.eval_path, "task.records.eval_path") if self.eval_path else None
