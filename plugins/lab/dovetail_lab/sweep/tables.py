@@ -122,9 +122,8 @@ def alike_text(store: Store) -> list[str]:
         return []
     *first, last = found[0]
     others = ", as have others" if len(found) > 1 else ""
-    return [
-        f"note: {', '.join(first)} and {last} have recorded the same numbers{others}. {WHY_ALIKE.format(what='settings')}"
-    ]
+    why = WHY_ALIKE.format(what="settings")
+    return [f"note: {', '.join(first)} and {last} have recorded the same numbers{others}. {why}"]
 
 
 def status_text(store: Store) -> str:
