@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import attrs
 
@@ -53,22 +53,30 @@ class RecordedRun:
             phase: the phase of training whose steps to return; None returns both, in the order of training.
 
         Raises:
-            RunError: if the file cannot be read.
+            RunError: if the file cannot be read, or there is no such phase.
         """
-        return numbers(by_step(read_lines(self.folder / "metrics.jsonl", phase)))
+        return numbers(by_step(self._lines("metrics.jsonl", phase)))
 
     def timings(self, phase: Phase | None = "rl") -> dict[str, np.ndarray]:
         """Return the wall-clock figures by column, like `metrics`; an evaluation has a row of its own."""
-        return numbers(read_lines(self.folder / "timings.jsonl", phase))
+        return numbers(self._lines("timings.jsonl", phase))
 
     def samples(self, phase: Phase | None = "rl") -> dict[str, list[Any]]:
         """Return the recorded completions by column: `step`, `phase` and the recorded data; missing values are None.
 
         Raises:
-            RunError: if the file cannot be read.
+            RunError: if the file cannot be read, or there is no such phase.
         """
-        lines = read_lines(self.folder / "samples.jsonl", phase)
+        lines = self._lines("samples.jsonl", phase)
         return {name: [line.get(name) for line in lines] for name in _names(lines, ("phase", "step"))}
+
+    def _lines(self, file: str, phase: Phase | None) -> list[dict[str, Any]]:
+        if phase not in (*get_args(Phase), None):
+            raise RunError(
+                f"there is no phase {phase!r}; phases: 'sft', 'rl', None for both. Evaluations are the columns eval/..."
+                f" of metrics('rl'), and by prompt the lines of '{self.folder / 'eval.jsonl'}'"
+            )
+        return read_lines(self.folder / file, phase)
 
 
 def open_run(folder: str | Path) -> RecordedRun:

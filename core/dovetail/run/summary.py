@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dovetail.run.files import read_lines, write_whole
+
+EQUAL: Final = 1e-9
+"""Scores whose deviation is at most this share of their size are equal."""
 
 
 def series(folder: Path, metric: str, phase: str = "rl") -> list[tuple[int, float]]:
@@ -50,9 +53,33 @@ def summarise(folder: Path) -> str:
         lines.append(
             f"compiled     {programs:.0f} programs in {seconds:.0f} s, the last in step {compiled[-1]['step']}"
         )
+    lines += _taught_nothing(read_lines(folder / "metrics.jsonl", "rl"))
     lines.append(f"folder       {folder}")
     write_whole(folder / "summary.json", json.dumps(figures, indent=2) + "\n")
     return "\n".join(lines)
+
+
+def _taught_nothing(lines: list[dict[str, Any]]) -> list[str]:
+    """Return a warning if every completion of every step had the same score, else nothing.
+
+    Runs with process rewards, which learn from those, and with completions that no reward scored are left out.
+    """
+    steps = [line for line in lines if "reward/std" in line]
+    rewards = {name for line in steps for name in line if name.startswith(("reward/", "process_reward/"))}
+    if not rewards - {"reward/mean", "reward/std"} or any(
+        name == "reward/unscored" or name.startswith("process_reward/") for name in rewards
+    ):
+        return []
+    scores = [line["reward/mean"] for line in steps]
+    # the deviation of equal numbers such as 0.1 may differ from zero by rounding
+    if any(not line["reward/std"] <= EQUAL * max(1.0, abs(line["reward/mean"])) for line in steps):
+        return []
+    lowest, highest = (f"{edge:.4g}" for edge in (min(scores), max(scores)))
+    score = f"scored {lowest}" if lowest == highest else "of a step had the same score"
+    return [
+        f"warning      in all {len(steps)} steps every completion {score}: no group had a better and a worse one, so"
+        " the reward has taught nothing"
+    ]
 
 
 def _spent(timings: list[dict[str, Any]]) -> dict[str, float]:

@@ -52,7 +52,7 @@ def _check_known(slot: str, readers: Sequence[Choice], config: Config, tasks: di
             columns = task.columns
     except Exception:  # a task of anybody, which says what is wrong when it is trained on
         return
-    always = (*ALWAYS, *OF_EPISODES, ENDS)
+    always = (*ALWAYS, *OF_EPISODES)  # ENDS among them
     check_columns([part(each.component.kind, each) for each in readers], columns, choice.component.name, always)
     if slot == "train.task":
         check_interaction(config, task)

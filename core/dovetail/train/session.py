@@ -18,7 +18,7 @@ import numpy as np
 from dovetail.config import Config
 from dovetail.devices import processes
 from dovetail.devices.spanning import shared, whole
-from dovetail.errors import DovetailError, DovetailWarning, RunError
+from dovetail.errors import DovetailError, DovetailWarning, RunError, printable
 from dovetail.host.prompts import LengthReport
 from dovetail.progress import Watcher, begin, watched_by
 from dovetail.protocols import Sink
@@ -225,6 +225,8 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, opening: Ope
         checkpoints = Checkpoints(folder.checkpoints, config.run.keep_checkpoints, evaluated)
         stack.callback(checkpoints.close)
         resumed = checkpoints.newest()
+        if resumed:
+            processes.say(printable(resumption(config, resumed[1], path, only_sft=only_sft)), file=sys.stderr)
         start = resumed[1].step if resumed and resumed[1].phase == RL else 0
         sinks = Sinks()
 
@@ -251,6 +253,19 @@ def open_run(config: Config, path: Path, *, only_sft: bool = False, opening: Ope
             run.tell(*setup.reports)
         with _observed(run):
             yield run
+
+
+def resumption(config: Config, saved: Saved, path: Path, *, only_sft: bool = False) -> str:
+    """Return what a command does that opens a run with a checkpoint again: it resumes, or nothing is left to do."""
+    if only_sft and (saved.phase == RL or saved.step == config.sft.steps):
+        return f"the warm start of this run is finished; nothing is trained, its records are in '{path}'"
+    total = config.train.steps if saved.phase == RL else config.sft.steps
+    if saved.phase == RL and saved.step == total:
+        return (
+            f"this run is finished; nothing is trained, its records are in '{path}'. To train again, set run.seed or"
+            " --folder"
+        )
+    return f"resuming after {saved.phase} step {saved.step} of {total}"
 
 
 @contextmanager

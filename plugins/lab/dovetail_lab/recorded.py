@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -21,6 +22,11 @@ LATEST: Final = 1e11
 """In seconds since 1970: what a calendar can show."""
 BEYOND: Final = 10**300
 """Whole numbers up to it can be drawn."""
+
+WHY_ALIKE: Final = (
+    "Do the {what} differ in what is computed? With one update per step, many losses have the same gradient."
+)
+"""What to ask where runs that should differ have recorded the same numbers; see `digits`."""
 
 T = TypeVar("T")
 
@@ -83,6 +89,15 @@ def samples(file: Path) -> list[dict[str, Any]]:
         if line.get("phase") == "rl":
             found.append(line)
     return found
+
+
+def digits(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return records as text, in which NaN equals NaN: runs with the same text have recorded the same numbers.
+
+    >>> digits([{"step": 1, "loss": math.nan}]) == digits([{"step": 1, "loss": math.nan}])
+    True
+    """
+    return json.dumps(lines)
 
 
 def _is_figure(value: Any) -> bool:

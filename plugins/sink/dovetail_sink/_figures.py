@@ -25,7 +25,7 @@ FIGURES: Final = (
     Figure("loss", LOSS, ".4f"),
     Figure("accuracy", "sft/accuracy", ".1%"),
     Figure("reward", REWARD, ".3f"),
-    Figure("pass@1", ACCURACY, ".1%"),
+    Figure("accuracy", ACCURACY, ".1%"),
     Figure("KL", "kl/mean", ".4f"),
     Figure("entropy", "entropy/mean", ".3f"),
     Figure("clip", "policy_loss/clip_fraction", ".1%"),

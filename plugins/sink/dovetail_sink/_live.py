@@ -143,7 +143,7 @@ class LiveView:
         """The first, the best and the latest evaluation."""
         (first_step, first), (last_step, last) = self._evaluations[0], self._evaluations[-1]
         best_step, best = max(self._evaluations, key=lambda found: found[1])
-        said = f"pass@1 {last:.1%} at step {last_step}"
+        said = f"accuracy {last:.1%} at step {last_step}"
         if len(self._evaluations) == 1:
             return said
         return f"{said}, best {best:.1%} at step {best_step}, began with {first:.1%} at step {first_step}"

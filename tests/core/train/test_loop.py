@@ -162,6 +162,12 @@ def test_the_summary_reads_the_folder(finished):
     assert json.loads((finished / "summary.json").read_text())["eval/accuracy"]["last"] >= 0
 
 
+def test_the_command_of_a_finished_run_says_that_nothing_is_trained(finished, tmp_path, capsys):
+    shutil.copytree(finished, tmp_path / "again")
+    run(tmp_path / "again", *EVERYTHING)
+    assert "this run is finished; nothing is trained" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("phase", "step"), [("sft", 3), ("rl", 0), ("rl", 3)])
 def test_a_run_that_stops_anywhere_goes_on_bit_for_bit(finished, tmp_path, phase, step):

@@ -1,6 +1,7 @@
 """Observers can tell a training step from an evaluation."""
 
 from collections import deque
+from pathlib import Path
 from types import SimpleNamespace
 
 import pluggy
@@ -10,8 +11,9 @@ from dovetail import hookimpl, hookspecs
 from dovetail.config import load
 from dovetail.errors import DovetailWarning, PluginError, RunError
 from dovetail.registry import plugin_manager
+from dovetail.run.checkpoint import Saved
 from dovetail.train import session
-from dovetail.train.session import RL, SFT, Run, _closing, _observed
+from dovetail.train.session import RL, SFT, Run, _closing, _observed, resumption
 
 
 class Observer:
@@ -107,3 +109,21 @@ def test_an_observer_that_fails_when_a_run_is_done_is_an_error(run):
         _observed(run),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("phase", "step", "only_sft", "said"),
+    [
+        ("sft", 3, False, "resuming after sft step 3 of 4"),
+        ("sft", 4, False, "resuming after sft step 4 of 4"),
+        ("rl", 35, False, "resuming after rl step 35 of 100"),
+        ("rl", 100, False, "this run is finished; nothing is trained, its records are in 'there'"),
+        ("sft", 4, True, "the warm start of this run is finished; nothing is trained"),
+        ("rl", 35, True, "the warm start of this run is finished; nothing is trained"),
+        ("sft", 3, True, "resuming after sft step 3 of 4"),
+    ],
+)
+def test_a_command_says_whether_it_resumes_a_run_or_finds_it_finished(phase, step, only_sft, said):
+    saved = Saved(phase=phase, step=step, data={}, journal={})
+    config = load(None, ["sft.steps=4", "train.steps=100"])
+    assert resumption(config, saved, Path("there"), only_sft=only_sft).startswith(said)

@@ -85,7 +85,7 @@ def test_status_has_a_line_for_each_trial(swept, capsys):
     assert sweep("status", "sweeps/mine") == 0
     out = capsys.readouterr().out
     assert len(out.splitlines()) == 6
-    assert "4 done; no command is at it" in out
+    assert "4 done; no command is running it" in out
 
 
 def test_table_has_a_line_for_each_setting_the_best_first(swept, capsys):

@@ -13,7 +13,7 @@ from tests.lab.sweep.stub import plan
 from dovetail_lab.report.sweep import render
 from dovetail_lab.sweep import Store, Trial
 from dovetail_lab.sweep.export import export
-from dovetail_lab.sweep.tables import settings_table, table_text
+from dovetail_lab.sweep.tables import alike_text, settings_table, table_text
 
 ENDED_EARLY, WHOLE = 0.1, 0.2
 
@@ -98,3 +98,22 @@ def test_a_spreadsheet_finds_no_formula(tmp_path):
     assert "'=cmd|' /C calc'!A0" in cells
     assert [cells[name] for name in ("'-a", "c", "d", "score")] == ["'@b", "'+1", "-1.5", "-0.5"]
     assert not [each for row in table for each in row if each.startswith(("=", "+", "@"))]
+
+
+def test_settings_that_have_recorded_the_same_numbers_are_named(tmp_path):
+    alike = swept(tmp_path / "a", {ENDED_EARLY: [[0.2, float("nan")], [0.3]], WHOLE: [[0.2, float("nan")], [0.3]]}, {})
+    said = (
+        "note: lr=0.1 and lr=0.2 have recorded the same numbers. Do the settings differ in what is computed? With one"
+        " update per step, many losses have the same gradient."
+    )
+    assert alike_text(alike) == [said]
+    assert table_text(alike, "score", "max").splitlines()[-1] == said
+    assert said in render(alike, "score", "max")
+    apart = swept(tmp_path / "b", {ENDED_EARLY: [[0.2], [0.3]], WHOLE: [[0.3], [0.2]]}, {})
+    assert alike_text(apart) == []
+
+
+def test_two_pairs_of_settings_alike_are_one_line(tmp_path):
+    curves = {0.1: [[0.2]], 0.2: [[0.2]], 0.3: [[0.3]], 0.4: [[0.3]]}
+    (line,) = alike_text(swept(tmp_path / "a", curves, {}))
+    assert line.startswith("note: lr=0.1 and lr=0.2 have recorded the same numbers, as have others. Do")

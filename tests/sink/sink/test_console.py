@@ -57,7 +57,7 @@ def test_text_is_one_parseable_line_per_record(tmp_path, capsys):
     lines = [dict(field.split("=") for field in line.split(" ")) for line in capsys.readouterr().out.splitlines()]
     assert lines == [
         {"phase": "sft", "step": "2", "loss": "2.5"},
-        {"phase": "eval", "step": "0", "total": "10", "pass@1": "0.4375", "s/step": "1"},
+        {"phase": "eval", "step": "0", "total": "10", "accuracy": "0.4375", "s/step": "1"},
         {
             "phase": "rl",
             "step": "1",
@@ -89,7 +89,7 @@ def test_the_live_view_shows_what_has_been_seen_and_no_other_column():
     assert "rl 3/10" in shown
     assert re.search(r"step +reward +KL +length +tok/s +s/step", shown)
     assert re.search(r"3 +1\.250 +0\.0125 +23\.5 +4,321 +2\.50", shown)
-    assert not re.search("pass@1|entropy|loss", shown)
+    assert not re.search("accuracy|entropy|loss", shown)
 
 
 def test_evaluations_have_rows_of_their_own_and_a_summary():
@@ -98,7 +98,7 @@ def test_evaluations_have_rows_of_their_own_and_a_summary():
         live.write(step, EVALUATION | {"eval/accuracy": accuracy})
         live.write(step, RL)
     shown = frame()
-    assert "pass@1 40.0% at step 10, best 50.0% at step 5, began with 10.0% at step 0" in shown
+    assert "accuracy 40.0% at step 10, best 50.0% at step 5, began with 10.0% at step 0" in shown
     assert re.search(r"\n +10 +40\.0% ", shown)
 
 

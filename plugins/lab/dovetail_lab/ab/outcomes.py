@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from dovetail_lab.ab.design import Design
 from dovetail_lab.ab.integrity import doubts
 from dovetail_lab.ab.journal import Journal
 from dovetail_lab.ab.registration import Registration
-from dovetail_lab.recorded import figures, prompts
+from dovetail_lab.recorded import digits, figures, prompts
 from dovetail_lab.sweep import State, Store, Trial
 from dovetail_lab.sweep.state import SETTLED
 
@@ -117,7 +116,7 @@ class Runs:
 
     def _digits(self, outcome: Outcome) -> str:
         """What a run has recorded, as text, in which NaN equals NaN."""
-        return json.dumps(self.records(outcome, "metrics.jsonl"))
+        return digits(self.records(outcome, "metrics.jsonl"))
 
     def records(self, outcome: Outcome, file: str) -> list[dict[str, Any]]:
         """Return what a run has recorded of its RL phase in one of its files; read once."""

@@ -14,6 +14,7 @@ from dovetail_lab.ab.registration import Registration
 from dovetail_lab.ab.sequential import pocock_level
 from dovetail_lab.ab.symmetry import unseen_rate
 from dovetail_lab.ab.verdict import Comparison
+from dovetail_lab.recorded import WHY_ALIKE
 from dovetail_lab.report.numbers import Unit, p_value, ratio, share
 
 FEW_ARMS = 4
@@ -48,8 +49,7 @@ def sentence(analysis: Analysis, arm: str) -> str:
         case "identical":
             return (
                 f"{arm} and {control} are identical: in all {counted(found.pairs, 'pair')} their runs have recorded the"
-                " same numbers. Do the arms differ in what is computed? With one update per step, many losses have the"
-                " same gradient."
+                f" same numbers. {WHY_ALIKE.format(what='arms')}"
             )
         case "undecided":
             return (

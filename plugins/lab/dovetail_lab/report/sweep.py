@@ -13,7 +13,7 @@ from dovetail_lab.report.page import SORTING, Cell, figure, legend, page, paragr
 from dovetail_lab.report.parameters import importances, parameters, varied
 from dovetail_lab.sweep.state import SETTLED, State
 from dovetail_lab.sweep.store import Store
-from dovetail_lab.sweep.tables import Setting, ranks, settings_table
+from dovetail_lab.sweep.tables import Setting, alike_text, ranks, settings_table
 from dovetail_lab.sweep.terms import count
 from dovetail_lab.sweep.trial import Trial
 
@@ -42,6 +42,7 @@ def render(store: Store, metric: str, goal: str) -> str:
     )
     content = [
         _best(rows, metric, unit, goal, ended=all(state.status in SETTLED for state in states.values())),
+        *map(paragraph, alike_text(store)),
         parameters(rows, metric, goal, unit),
         importances(rows, goal) if varied(rows) else "",
         _curves(store, rows, metric, unit),

@@ -26,7 +26,7 @@ from dovetail_lab.sweep.space import Space, parse_axes, parse_random
 from dovetail_lab.sweep.state import FINAL, Status
 from dovetail_lab.sweep.stopping import Stopping
 from dovetail_lab.sweep.store import Store
-from dovetail_lab.sweep.tables import importance_text, settings_table, status_text, table_text
+from dovetail_lab.sweep.tables import alike_text, importance_text, settings_table, status_text, table_text
 from dovetail_lab.sweep.terms import Terms, count
 from dovetail_lab.sweep.trial import Planned
 
@@ -57,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
     store, statuses = perform(request)
     print(f"{count(statuses.elements())}   {request.folder}")
     print_best(store, settings.metric, settings.goal)
+    for line in alike_text(store):
+        print(printable(line))
     return 0 if statuses.keys() <= FINAL else 1
 
 

@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 import attrs
 
 from dovetail.errors import RunError, listing, nearest
+from dovetail_lab.recorded import WHY_ALIKE, digits
 from dovetail_lab.sweep.progress import latest
 from dovetail_lab.sweep.store import Store
 from dovetail_lab.sweep.terms import count
@@ -103,7 +104,26 @@ def table_text(store: Store, metric: str, goal: str) -> str:
     rows: list[tuple[str, ...]] = [("setting", "seeds", metric, "±", "best")]
     for row in settings_table(store, metric, goal):
         rows.append((row.label, row.seeds, *map(_number, (row.mean, row.error, row.best))))
-    return align(rows)
+    return "\n".join([align(rows), *alike_text(store)])
+
+
+def alike_text(store: Store) -> list[str]:
+    """Return one line if settings have recorded the same numbers with every seed that they have finished, else none."""
+    recorded: dict[str, dict[int, str]] = {}
+    for trial in store.trials:
+        if store.state(trial).status == "done" and (lines := store.metrics(trial)):
+            recorded.setdefault(trial.config_id, {})[trial.seed] = digits(lines)
+    labels = {trial.config_id: Setting(trials=(trial,), last=(), pruned=0, best=None).label for trial in store.trials}
+    same: dict[tuple[tuple[int, str], ...], list[str]] = {}
+    for config_id, by_seed in recorded.items():
+        same.setdefault(tuple(sorted(by_seed.items())), []).append(labels[config_id])
+    found = [names for names in same.values() if len(names) > 1]
+    if not found:
+        return []
+    *first, last = found[0]
+    others = ", as have others" if len(found) > 1 else ""
+    why = WHY_ALIKE.format(what="settings")
+    return [f"note: {', '.join(first)} and {last} have recorded the same numbers{others}. {why}"]
 
 
 def status_text(store: Store) -> str:
@@ -116,7 +136,7 @@ def status_text(store: Store) -> str:
         ended = state.ended or (time.time() if state.status == "running" else None)
         took = f"{ended - state.started:.0f} s" if ended and state.started else ""
         rows.append((trial.id, trial.label, state.status, str(step), took, tries, state.reason))
-    driven = "a command is at it" if store.is_driven else "no command is at it"
+    driven = "a command is running it" if store.is_driven else "no command is running it"
     return f"{align(rows)}\n{count(state.status for state in states.values())}; {driven}"
 
 
