@@ -14,7 +14,7 @@ from dovetail_kit.mutants import examine
 from dovetail_kit.mutation_rules import Hyperparameters
 from dovetail_kit.mutations import mutants_of
 
-KNOWN = Hyperparameters(frozenset({"cap", "share"}), frozenset({"share"}))
+KNOWN = Hyperparameters(frozenset({"cap", "share"}), frozenset({"share"}), frozenset({"sort"}))
 SOURCE = '''
 """A loss and a reward."""
 
@@ -265,6 +265,9 @@ def test_equal_numbers_of_a_line_are_told_apart(lines, around):
         ("x >= y", ["x < y", "x > y"]),
         ("x == y", ["x in y", "x != y"]),
         ("x == 'yes'", ["x in 'yes'", "x != 'yes'"]),
+        ("split == 'sft'", ["split != 'sft'"]),
+        ("said['role'] == 'user'", ["said['role'] != 'user'"]),
+        ("self.sort == 'open'", ["self.sort != 'open'"]),
         ("x - y == z", ["x - y != z", "x + y"]),
         ("x is None", ["(x or None) is None"]),
         ("x is not None", ["(x or None) is not None"]),
@@ -291,6 +294,7 @@ def test_equal_numbers_of_a_line_are_told_apart(lines, around):
         ("max(x, 0)", ["min(x, 0)", "max(x, x)", "1"]),
         ("f(x, mask)", ["f(x, mask | True)"]),
         ("f(x, where=kept)", ["f(x, where=kept | True)"]),
+        ("jax.lax.stop_gradient(x)", ["(lambda x: x)(x)"]),
         ("mask.argmax()", ["mask.argmin()", "(mask | True).argmax()"]),
         ("mask * x", ["mask / x", "(mask | True) * x"]),
         ("jnp.floor(x)", ["jnp.ceil(x)"]),

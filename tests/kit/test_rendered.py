@@ -3,10 +3,11 @@
 from collections.abc import Callable
 
 import pytest
+from tests.tiny_folder import write
 
 from dovetail.config import Config, difference, load
 from dovetail.kinds import STAGES
-from dovetail_kit.notices import overridden
+from dovetail_kit.notices import overridden, warnings
 from dovetail_kit.rendered import by_stage, render_diff, render_show
 
 TextConfig = Callable[..., Config]
@@ -23,6 +24,25 @@ def text_config(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> TextConfig
         return load("x.gin", overrides)
 
     return make
+
+
+def test_a_loss_under_another_aggregation_than_its_paper_s_is_told():
+    gspo = "train.policy_loss=gspo"
+    said = (
+        "train.loss_agg = 'token_mean': policy_loss 'gspo' is the objective of its paper under 'sequence_mean_token_m"
+    )
+    assert any(line.startswith(said) for line in warnings(load(None, [gspo, "train.loss_agg=token_mean"])))
+    assert not warnings(load(None, [gspo, "train.loss_agg=sequence_mean_token_mean"]))
+
+
+def test_a_learning_rate_for_adapters_is_told_where_all_parameters_of_a_loaded_model_learn(tmp_path):
+    write(tmp_path / "tiny")
+    loaded = ["train.model=pretrained", "train.tokenizer=huggingface"]
+    loaded += [f"{kind}.path={str(tmp_path / 'tiny')!r}" for kind in ("model.pretrained", "tokenizer.huggingface")]
+    (said,) = warnings(load(None, [*loaded, "train.lr=1e-4"]))
+    assert said.startswith("train.lr = 0.0001 for all parameters of a model that is loaded: 1e-6 to 1e-5 is usual")
+    assert not warnings(load(None, [*loaded, "train.lr=1e-6"]))
+    assert not warnings(load(None, [*loaded, "train.lr=1e-4", "train.adapter=lora"]))
 
 
 def test_show_tells_origins_and_what_is_not_used(text_config: TextConfig):

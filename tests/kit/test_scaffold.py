@@ -158,7 +158,7 @@ def test_wrong_words_are_refused_in_one_line(words, message):
         ("advantage", "per_token", "imports 'per_token' itself; take another one, such as per_token_advantage"),
         ("optimizer", "optax", "imports 'optax' itself"),
         ("reward", "list", "uses 'list' itself; take another one, such as list_reward"),
-        ("policy_loss", "round", "uses 'round' itself"),  # its example does
+        ("kl", "round", "uses 'round' itself"),  # its example does
         (
             "field",
             "dovetail",

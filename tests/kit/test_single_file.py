@@ -11,10 +11,17 @@ import pytest
 from dovetail.cli import main
 from dovetail.errors import DovetailError
 from dovetail.registry import current, discover, one_file
+from dovetail_kit import mutants
 from dovetail_kit.doctor import examine
 from dovetail_kit.single_file import NewFile
 
 KINDS = sorted(current().kinds)
+WITHOUT_EXAMPLES = {"architecture", "executor", "launcher", "pool", "rollout", "sampling_preset", "sizing"}
+SAME_RESULTS = {
+    "correction": ["log_ratio(old_logps, rollout_logps, mask | True)"],  # what is outside is left out once more
+    "sampler": ["_SHARE.draw(self.seed, f'keep {key}', number) <= self.keep"],  # of real numbers, none is equal
+}
+"""Changes that no example can notice."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +66,16 @@ def test_every_file_registers_what_was_asked_for(files, monkeypatch):
     for kind in KINDS:
         assert registry.get(kind, f"my_{kind}/gspo_plus").summary, kind
         assert [finding for finding in examine(f"my_{kind}", registry) if finding.level == "error"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_examples_of_a_file_notice_every_change_of_what_it_computes(files, monkeypatch, kind):
+    monkeypatch.setenv(one_file.FILES, str(files / f"my_{kind}.py"))
+    registry, _ = discover()
+    verdict = mutants.examine(registry.get(kind, f"my_{kind}/gspo_plus"))
+    unnoticed = [change.after for change in verdict.unnoticed] if verdict else None
+    assert unnoticed == (None if kind in WITHOUT_EXAMPLES else SAME_RESULTS.get(kind, []))
 
 
 @pytest.mark.slow

@@ -41,6 +41,7 @@ MATHS = {
     ],
     "the unit is left out in every spelling": [(r"\boxed{5 \text{cm}}", "5")],
     "a word is equal inside and outside \\text": [(r"\boxed{yes}", r"\text{yes}")],
+    "a letter is the same choice with and without parentheses": [(r"\boxed{(A)}", "A")],
     "\\fbox counts as a box, and so does \\boxed without braces": [
         (r"\fbox{42}", "42"),
         (r"\boxed 42", "42"),
@@ -63,6 +64,7 @@ DEPARTURES: dict[str, dict[str, list[tuple[str, Any]]]] = {
         ],
         "the whole completion is read": [("#### 72", "72")],
         "any white space, or none, is allowed after ####": [("####72", "72")],
+        "a number after #### may be in a box": [(r"#### \boxed{72}", "72")],
         "a hyphen after a letter or digit is not a sign": [("cost 1.5-2", "2"), ("a-2", "2")],
         "points and commas alone are not a number": [("...", "72"), ("#### ,", "72")],
     },

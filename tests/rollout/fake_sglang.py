@@ -2,26 +2,31 @@
 
 import json
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 OPTIONS = {}
+ASKED = []
 
 
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
-        self.answer(200, {})
+        self.answer(503 if OPTIONS.get("unwell") and ASKED else 200, {})
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         print(self.path, flush=True)
+        ASKED.append(self.path)
+        time.sleep(OPTIONS.get("patience", 0.0))
         if OPTIONS.get("fail"):
             self.answer(500, {"error": "on purpose"})
         elif self.path == "/complete":
             asked = body["settings"]
             cuts = [int(100 * asked[name]) for name in ("temperature",)]
             cuts += [asked["top_k"], int(100 * asked["top_p"]), int(100 * asked["min_p"])]
-            tokens = [asked["max_new_tokens"], *cuts, *asked["stop_token_ids"]]
-            self.answer(200, [{"tokens": tokens, "logps": [-1.0] * len(tokens)} for _ in body["requests"]])
+            cuts += asked["stop_token_ids"]
+            drawn = [[each["max_new_tokens"], *cuts] for each in body["requests"]]
+            self.answer(200, [{"tokens": tokens, "logps": [-1.0] * len(tokens)} for tokens in drawn])
         else:
             self.answer(200, None)
 
@@ -39,4 +44,4 @@ class Handler(BaseHTTPRequestHandler):
 if __name__ == "__main__":
     PORT, OPTIONS = int(sys.argv[2]), json.loads(sys.argv[3])
     print("fake sgl-jax with", OPTIONS, flush=True)
-    HTTPServer(("127.0.0.1", PORT), Handler).serve_forever()
+    ThreadingHTTPServer(("127.0.0.1", PORT), Handler).serve_forever()

@@ -31,6 +31,7 @@ def made_up(prompt: list[int], asked: Mapping[str, Any]) -> tuple[list[int], lis
 
 class FakeVllm(ThreadingHTTPServer):
     """The server; `calls` has what it was asked, `answers` replaces answers of routes by (status, body).
+    It answers as many completions with the statuses in `faults`, or hangs up on them for a status of 0.
 
     It takes `patience` seconds for an answer and `pace` for each part of one that it streams, asks for `key` if there is one, keeps what it was given in `keys`, and its prefix cache is in use as often as `busy` says.
     """
@@ -48,6 +49,7 @@ class FakeVllm(ThreadingHTTPServer):
         self.draw, self.load = draw, load
         self.calls: list[tuple[str, Any]] = []
         self.answers: dict[str, tuple[int, Any]] = {}
+        self.faults: list[int] = []
         self.patience = 0.0
         self.pace = 0.0
         self.key: str | None = None
@@ -84,6 +86,8 @@ class FakeVllm(ThreadingHTTPServer):
         if path in self.answers:
             return self.answers[path]
         if path == "/v1/completions":
+            if self.faults:
+                return self.faults.pop(), {"error": {"message": "not now"}}
             if len(body["prompt"]) + body["max_tokens"] > 64:
                 return 400, {"error": {"message": "the prompt is too long"}}
             return 200, self.complete(body)
@@ -125,7 +129,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         time.sleep(self.server.patience)
         status, answer = self.server.answer(self.path, body)
-        if body and body.get("stream") and status == 200:
+        if status == 0:
+            self.close_connection = True
+        elif body and body.get("stream") and status == 200:
             self.stream(answer["choices"][0], body["stream_interval"])
         else:
             self.send(status, answer)

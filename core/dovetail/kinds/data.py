@@ -143,7 +143,11 @@ class Task(Protocol):
 
 
 class Tokenizer(Protocol):
-    """Text <-> ids. Masks, never `pad_id`, tell real tokens from padding."""
+    """Text <-> ids. Masks, never `pad_id`, tell real tokens from padding.
+
+    A method is optional: `as_text(text)` returns a text that `encode` reads without the special tokens that are spelt
+    out in it. Agent loops ask it for results that follow a turn without a chat template.
+    """
 
     @property
     def vocab_size(self) -> int:

@@ -137,7 +137,8 @@ class RolloutEngine(Protocol):
 
     which takes the same arguments and options as `generate`. `sampling.max_tokens` then limits a completion with all of
     its turns and observations, and a turn ends with 'length' at this limit too. If it returns None, or there is no such
-    method, `generate` is called for every turn, with the completions so far as prompts.
+    method, `generate` is called for every turn, with the completions so far as prompts. That suits an engine that
+    compiles: rows are repeated until there are 1, 1/4, 1/16, ... of all, and each may have `max_turn_tokens`.
 
     An engine may have a method `timings() -> dict[str, float]`, figures of its last call: `timings.jsonl` has them as
     `rollout/NAME`. With `seconds_per_token`, those of a completion that waits for no other, `dovetail simulate` tells

@@ -20,6 +20,7 @@ class Claims(TypedDict, total=False):
     on_policy_gradient: bool
     pessimistic: bool
     regularised: bool
+    averaged_by: str
     whole_groups: bool
     surrogate: bool
     shift_invariant: bool

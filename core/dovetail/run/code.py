@@ -30,6 +30,9 @@ from dovetail.registry import Component
 from dovetail.run.files import read_record, write_whole
 
 CODE: Final = "code.json"
+STEP: Final = "the engine's steps"
+SHARED: Final = "dovetail.arrays"
+"""What components import of the engine's package to compute with."""
 DIGITS: Final = 16
 _PARSING: Final = threading.Lock()
 """Python 3.11's parser fails with a SystemError if two threads, such as two runs of a population, use it at once."""
@@ -91,7 +94,9 @@ def changed_code(folder: Path, config: Config) -> list[Changed]:
 def codes(config: Config) -> dict[str, str]:
     """Return a hash of the code of each component of a config, and of each file that one names, by name in messages."""
     files = {f"file {name}": _short(file.read_bytes()) for name, file in files_named_by(config).items()}
-    return {name: code_of(component) for name, component in _components(config).items()} | files
+    return (
+        {name: code_of(component) for name, component in _components(config).items()} | files | {STEP: _of_the_step()}
+    )
 
 
 def files_named_by(config: Config) -> dict[str, Path]:
@@ -124,6 +129,8 @@ def _components(config: Config) -> dict[str, Component]:
 def code_of(component: Component) -> str:
     """Return a hash of the module that defines a component, and of the modules of its package that this one imports.
 
+    `dovetail.arrays` counts as well, whose formulas are part of most.
+
     This includes imports inside functions, but not imports whose names are computed at run time.
     """
     digest = hashlib.sha256()
@@ -146,6 +153,12 @@ def files_of(component: Component) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+def _of_the_step() -> str:
+    """Return a hash of the engine's own part of what is computed, which no component imports."""
+    files = sorted((Path(__file__).parents[1] / "step").glob("*.py"))
+    return _short(b"".join(file.name.encode() + b"\0" + file.read_bytes() for file in files))
+
+
 def _short(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:DIGITS]
 
@@ -161,7 +174,7 @@ def _file_of(module: str) -> str | None:
 
 @functools.lru_cache(maxsize=4096)
 def _imports(file: str, changed: int, module: str) -> tuple[str, ...]:
-    """Return the names that a module imports from its own package; some may be functions."""
+    """Return the names that a module imports from its own package, or from `SHARED`; some may be functions."""
     with _PARSING:
         tree = ast.parse(Path(file).read_bytes())
     return tuple(dict.fromkeys(_imported(tree, file, module)))
@@ -181,4 +194,4 @@ def _imported(tree: ast.Module, file: str, module: str) -> Iterator[str]:
             names = below if base == top else [base, *below]
         else:
             continue
-        yield from (name for name in names if name == top or name.startswith(f"{top}."))
+        yield from (name for name in names if name in (top, SHARED) or name.startswith((f"{top}.", f"{SHARED}.")))

@@ -37,9 +37,10 @@ def hesitant(
         A, zero outside the mask, in a group of one, and in a group of equal scores.
 
     >>> import jax.numpy as jnp
-    >>> sure = jnp.array([[1.0], [0.5]])
-    >>> hesitant(jnp.array([1.0, 0.0]), jnp.array([5, 5]), sure, jnp.ones((2, 1), bool), strength=1.0).tolist()
-    [[0.0], [-0.25]]
+    >>> scores, mask = jnp.array([5.0, 1.0, 9.0]), jnp.array([[True, False], [True, True], [False, False]])
+    >>> sure = jnp.array([[1.0, jnp.nan], [0.5, 0.0], [0.0, 0.0]])
+    >>> hesitant(scores, jnp.array([5, 5, 5]), sure, mask, strength=0.25).tolist()  # ±2·(1 - p/4); the 9 has no token
+    [[1.5, 0.0], [-1.75, -2.0], [0.0, 0.0]]
     """
     above = Groups.of(group_ids, mask).deviations(scores)
-    return masked(per_token(above, mask) * (1.0 - strength * masked(old_top_probability, mask)), mask)
+    return per_token(above, mask) * (1.0 - strength * masked(old_top_probability, mask))

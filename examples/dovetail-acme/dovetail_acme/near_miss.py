@@ -40,8 +40,10 @@ def near_miss(
         answer: the dataset column of that name, numbers or texts that are numbers.
         width: w, the distance at which 37 % of the reward is left.
 
-    >>> [round(r, 2) for r in near_miss(["is 42", "41", "none"], ["42", 42, 42])]
-    [1.0, 0.82, 0.0]
+    >>> [round(r, 2) for r in near_miss(["is 42", "3, no, 41", "0", "none"], ["42", 42, 0, 42], width=2.0)]  # exp(-½)
+    [1.0, 0.61, 1.0, 0.0]
+    >>> near_miss(["42"], ["1 or " + "9" * 300])  # 300 digits are no answer
+    [None]
     """
     return [_score(text, truth, width) for text, truth in zip(completions, answer, strict=True)]
 

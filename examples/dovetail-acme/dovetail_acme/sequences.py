@@ -34,6 +34,12 @@ class Sequences:
 
     >>> Sequences().examples("train")[0]
     {'prompt': '3 18 33 ', 'answer': '48'}
+    >>> asked = [example["prompt"].split() for example in Sequences(size=300, largest=4).examples("eval")]
+    >>> drawn = [(int(first), int(second) - int(first)) for first, second, _ in asked]
+    >>> len(drawn), {step for _, step in drawn}, {(first + step) % 3 for first, step in drawn}
+    (300, {1, 2, 3, 4}, {1})
+    >>> len(Sequences(size=1).corpus()[0].split())  # the answer too
+    4
     """
 
     size: Annotated[int, Ge(1)] = attrs.field(default=500, validator=in_range)

@@ -39,9 +39,11 @@ def soft_clip(
     Returns:
         The loss per token, which `train.loss_agg` averages.
 
-    >>> new, old, true = jnp.array([[-1.0]]), jnp.array([[-1.5]]), jnp.array([[True]])
-    >>> round(soft_clip(new, old, jnp.array([[3.0]]), true, temperature=2.0).item(), 4)  # x = ½: -3·tanh(1)/2
-    -1.1424
+    >>> new, old, a = (jnp.array([[x, jnp.nan]]) for x in (-1.0, -1.5, 3.0))
+    >>> loss = soft_clip(new, old, a, jnp.array([[True, False]]), temperature=4.0)  # x = ½: -3·tanh(2)/4
+    >>> import numpy as np
+    >>> np.asarray(loss + 0.0, float).round(4).tolist()
+    [[-0.723, 0.0]]
     """
     x = masked(logps, mask) - masked(old_logps, mask)
-    return jnp.where(mask, -masked(advantages, mask) * jnp.tanh(temperature * x) / temperature, 0.0)
+    return -masked(advantages, mask) * jnp.tanh(temperature * x) / temperature

@@ -21,7 +21,7 @@ def top_probability(logits: Float[Array, "*batch vocab"]) -> Float[Array, "*batc
     Returns:
         A number for each position, between 1/|vocab| and 1.
 
-    >>> top_probability(jnp.zeros((1, 4))).tolist()
-    [0.25]
+    >>> round(top_probability(jnp.log(jnp.array([1.0, 2.0, 5.0]))).item(), 4)  # 5 of 1 + 2 + 5
+    0.625
     """
     return jnp.exp(jnp.max(logits, axis=-1) - jax.nn.logsumexp(logits, axis=-1))

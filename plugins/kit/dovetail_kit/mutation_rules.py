@@ -69,6 +69,8 @@ NEGLIGIBLE: Final = 1e-5
 """Up to this size a number only keeps a division from being by zero, and no example will show it."""
 COUNT: Final = re.compile(r"(^|_)(n|num|counts?|sizes?|lengths?)$")
 """What is called so is a number of things, of which there may be one fewer."""
+CHOICE: Final = re.compile(r"(^|_)(split|role|finish)$")
+"""What is called so is one of a few words, none of which is a part of another."""
 MASK: Final = re.compile(r"(^|_)(mask|live|kept|there)$")
 OF_COUNTS: Final = ("range", "max", "min", "maximum", "minimum")
 """Functions among whose arguments a count may be."""
@@ -80,10 +82,17 @@ Definition = ast.FunctionDef | ast.ClassDef
 
 @attrs.frozen
 class Hyperparameters:
-    """The names of hyperparameters of some definitions: of those that are not whole, and of the shares among these."""
+    """The names of hyperparameters of some definitions.
+
+    Attributes:
+        floats: those that are not whole.
+        shares: those among `floats` that are from 0 to 1.
+        choices: those that are one of a few words.
+    """
 
     floats: frozenset[str] = frozenset()
     shares: frozenset[str] = frozenset()
+    choices: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, definitions: Iterable[Definition]) -> Hyperparameters:
@@ -95,7 +104,11 @@ class Hyperparameters:
             if hint is not None
         }
         floats = {name: hint for name, hint in found.items() if re.search(r"\bfloat\b", hint)}
-        return cls(frozenset(floats), frozenset(name for name, hint in floats.items() if SHARE.search(hint)))
+        return cls(
+            floats=frozenset(floats),
+            shares=frozenset(name for name, hint in floats.items() if SHARE.search(hint)),
+            choices=frozenset(name for name, hint in found.items() if re.search(r"\bLiteral\[", hint)),
+        )
 
 
 def _announced(definition: Definition) -> Iterator[tuple[str, ast.expr | None]]:
@@ -109,14 +122,14 @@ def _announced(definition: Definition) -> Iterator[tuple[str, ast.expr | None]]:
 
 def changes(node: ast.expr | ast.stmt, known: Hyperparameters) -> Iterator[tuple[ast.AST, str, Any]]:
     """Yield what could be otherwise in a node: it or a node of it, the name of a field, and another value of that."""
-    yield from _other_operators(node)
+    yield from _other_operators(node, known)
     yield from _other_functions(node)
     yield from _changes_of_numbers(node, known)
     yield from _without_a_mask(node)
     yield from _as_it_was(node)
 
 
-def _other_operators(node: ast.AST) -> Iterator[tuple[ast.AST, str, Any]]:
+def _other_operators(node: ast.AST, known: Hyperparameters) -> Iterator[tuple[ast.AST, str, Any]]:
     """Yield other operators, ends and constants."""
     match node:
         case ast.BinOp() | ast.AugAssign() | ast.BoolOp() | ast.UnaryOp() if type(node.op) in OPERATORS:
@@ -128,7 +141,7 @@ def _other_operators(node: ast.AST) -> Iterator[tuple[ast.AST, str, Any]]:
         case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]):
             yield node, "left", ast.BoolOp(op=ast.Or(), values=[left, ast.Constant(None)])
         case ast.Compare(ops=[operator]):
-            if isinstance(operator, ast.Eq) and not any(_is_number(each) for each in (node.left, *node.comparators)):
+            if isinstance(operator, ast.Eq) and _may_be_contained(node, known):
                 yield node, "ops", [ast.In()]
             for table in (OPERATORS, BOUNDARIES):
                 if type(operator) in table:
@@ -144,6 +157,8 @@ def _other_functions(node: ast.AST) -> Iterator[tuple[ast.AST, str, Any]]:
     match node:
         case ast.Call() if len(_compared(node)) == 2:
             pass  # an example that notices either of them alone notices the opposite
+        case ast.Call(func=function, args=[_]) if _name(function) == "stop_gradient":
+            yield node, "func", ast.parse("lambda x: x", mode="eval").body  # an example of a gradient notices
         case ast.Call(func=ast.Name(id=name)) if name in BUILTINS:
             yield node.func, "id", BUILTINS[name]
         case ast.Call(func=ast.Attribute(attr=name)) if name in FUNCTIONS:
@@ -221,8 +236,19 @@ def _keeps_from_zero(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, int | float) and 0 < node.value <= 1
 
 
+def _may_be_contained(node: ast.Compare, known: Hyperparameters) -> bool:
+    """Return whether no side is a number, or one of a few words, so that one may be a part of the other."""
+    return not any(_is_number(each) or _is_choice(each, known) for each in (node.left, *node.comparators))
+
+
 def _is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.BinOp) or (isinstance(node, ast.Constant) and not isinstance(node.value, str))
+
+
+def _is_choice(node: ast.expr, known: Hyperparameters) -> bool:
+    key = node.slice if isinstance(node, ast.Subscript) else None
+    name = str(key.value) if isinstance(key, ast.Constant) else _name(node)
+    return name in known.choices or bool(CHOICE.search(name))
 
 
 def _is_next(node: ast.AST) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dovetail.config.presets import KIND as PRESET
 from dovetail.errors import printable
@@ -14,6 +14,9 @@ from dovetail.plan.roles import POLICY
 if TYPE_CHECKING:
     from dovetail.config import Config
     from dovetail.plan import Plan
+
+FOR_ADAPTERS: Final = 5e-5
+"""A learning rate from which a published model usually diverges within a few steps of AdamW on all its parameters."""
 
 
 def before_training(options: argparse.Namespace, config: Config, folder: Path) -> AbstractContextManager[None]:
@@ -67,6 +70,22 @@ def warnings(config: Config) -> list[str]:
         found.append(
             f"train.group_size = 1: advantage '{advantage.name}' compares the completions of a group, so with one each"
             " no reward has any effect"
+        )
+    loss, aggregation = (config.choice(f"train.{kind}").component for kind in ("policy_loss", "loss_agg"))
+    if (wanted := loss.declares.get("averaged_by", aggregation.name)) != aggregation.name:
+        found.append(
+            f"train.loss_agg = '{aggregation.name}': policy_loss '{loss.name}' is the objective of its paper under"
+            f" '{wanted}'"
+        )
+    if (
+        config.choice("train.model").component.declares.get("loaded")
+        and "train.adapter" not in config.choices
+        and config.choice("train.optimizer").component.name == "adamw"
+        and config.train.lr >= FOR_ADAPTERS
+    ):
+        found.append(
+            f"train.lr = {config.train.lr:g} for all parameters of a model that is loaded: 1e-6 to 1e-5 is usual, and"
+            " 1e-4 for an adapter (train.adapter = 'lora')"
         )
     plan = config.plan or plan_step(config)
     schedule = config.setting("train.schedule")

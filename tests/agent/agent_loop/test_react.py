@@ -57,6 +57,19 @@ def test_the_prompt_tells_of_the_tools_and_chat_templates_do_not():
     assert begin(instruction="").prompts == ("?",)
 
 
+class Guarding(Letters):
+    """Letters, of which a text spells out the end as `E`."""
+
+    def as_text(self, value):
+        return value.replace("E", "e")
+
+
+def test_an_observation_and_what_an_environment_adds_end_nothing():
+    loop = React().open(Guarding(), None, (TOOL,), Format())
+    assert loop.after([], [{"role": "tool", "content": "3E"}]) == Letters().encode("3e")
+    assert loop.rendered("E?", [{"role": "user", "content": "E"}]).endswith("E?e")
+
+
 def test_it_wants_its_own_format():
     with pytest.raises(ConfigError, match="train.agent_loop = 'react' reads calls as lines of text; set train.tool_fo"):
         React().open(Letters(), None, (TOOL,), Hermes())

@@ -13,7 +13,8 @@ import pytest
 import dovetail
 from dovetail.config import load
 from dovetail.errors import RunError
-from dovetail.run.code import CODE, claim_code, code_of
+from dovetail.registry import current
+from dovetail.run.code import CODE, claim_code, code_of, files_of
 
 FILES = {
     "__init__.py": "from acme_code import other\n",
@@ -52,6 +53,11 @@ def test_what_a_component_is_made_of_counts_and_what_stands_beside_it_does_not(p
         (package / name).write_text(FILES[name])
 
 
+def test_the_formulas_that_components_share_count():
+    files = files_of(current().get("policy_loss", "gspo"))
+    assert {"dovetail_loss.policy_loss.gspo", "dovetail.arrays"} <= files.keys()
+
+
 def test_a_run_of_other_code_is_refused_with_the_ways_out(package, tmp_path):
     dovetail.register("policy_loss", "soft", "acme_code.losses.soft:soft")
     config = load(None, ["train.policy_loss=soft"])
@@ -60,6 +66,7 @@ def test_a_run_of_other_code_is_refused_with_the_ways_out(package, tmp_path):
     noted = json.loads((tmp_path / CODE).read_text())
     assert "policy_loss.soft of session" in noted
     assert "optimizer.adamw of dovetail" in noted
+    assert "the engine's steps" in noted
     assert not any(name.startswith("sink.") for name in noted)
     (package / "halves.py").write_text("def half(x):\n    return x / 3\n")
     said = (

@@ -356,6 +356,98 @@ def below_a_floor(curve, others, *, floor: float = 0.05):
     return len(curve) > 2 and all(value < floor for _, value in curve[-3:])
 
 
+@right("early_stopping")
+@dovetail.declares(absolute=True)
+def fallen(curve, others, *, share: Annotated[float, Gt(0)] = 0.5):
+    """Whether a curve has lost more than a share of what it had gained; one that has gained nothing is not judged."""
+    values = [value for _, value in curve if np.isfinite(value)]
+    if not values or max(values) <= values[0]:
+        return False
+    return bool(max(values) - curve[-1][1] > share * (max(values) - values[0]))
+
+
+@right("entropy_controller")
+@attrs.frozen(kw_only=True)
+class AboveAShareOfTheFirst:
+    """Adds to the coefficient what the entropy lacks of a share of the first one that was observed."""
+
+    share: Annotated[float, Gt(0)] = 0.5
+
+    def init(self, coef: float) -> Any:
+        return {"base": jnp.asarray(coef, float), "lacking": jnp.zeros(()), "first": jnp.full((), -1.0)}
+
+    def coef(self, state: Any) -> Any:
+        return state["base"] + 0.1 * state["lacking"]
+
+    def update(self, state: Any, entropy: Any, samples: Any) -> Any:
+        entropy = jnp.asarray(entropy, float)
+        first = jnp.where(state["first"] < 0, entropy, state["first"])
+        lacking = jnp.maximum(self.share * first - entropy, 0.0)
+        new = {"base": state["base"], "lacking": lacking, "first": first}
+        return jax.tree.map(lambda after, before: jnp.where(samples > 0, after, before), new, state)
+
+
+@right("completion_filter")
+@dovetail.declares(compares=True)
+def first_of_its_length(group_ids, mask):
+    """Keep a completion that is the first of its group_ids with as many tokens of the mask; rows are asked in turn."""
+    lengths = mask.sum(axis=1)
+
+    def is_first(row):
+        alike = (group_ids == group_ids[row]) & (lengths == lengths[row])
+        return jnp.argmax(alike) == row
+
+    return mask & jax.lax.map(is_first, jnp.arange(mask.shape[0]))[:, None]
+
+
+@right("reward_shaping")
+@dovetail.declares(compares=True)
+def dearer_where_it_is_easy(token_rewards, scores, lengths, group_ids, mask, *, cost: Annotated[float, Ge(0)] = 1e-4):
+    """r' = token_rewards less cost for lengths at the last token of the mask, the more the better the scores of group_ids."""
+    here, live = group_ids[:, None] == group_ids, mask.any(axis=1)
+    right_ones = jnp.where(live & (scores >= 1.0), 1.0, 0.0)
+    rate = jnp.where(here & live, right_ones, 0.0).sum(axis=1) / jnp.maximum((here & live).sum(axis=1), 1)
+    last = mask & (jnp.cumsum(mask[:, ::-1], axis=1)[:, ::-1] == 1)
+    price = cost * lengths * (rate + 0.1)
+    return jnp.where(mask, token_rewards.astype(jnp.float32), 0.0) - jnp.where(last, price[:, None], 0.0)
+
+
+@right("process_reward")
+@dovetail.declares(
+    examples=[
+        ({"completions": "then 42", "answer": "42"}, {"completions": "then 7", "answer": "42"}),
+    ]
+)
+def once_it_is_there(completions, ends, answer):
+    """One for the token whose end (ends) is where the answer is there for the first time, which may be the last of completions."""
+    found = []
+    for text, places, truth in zip(completions, ends, answer, strict=True):
+        at = text.find(str(truth)) + len(str(truth)) if truth and str(truth) in text else None
+        tokens = [0.0] * len(places)
+        if at is not None:
+            tokens[next(number for number, end in enumerate(places) if end >= at)] = 1.0
+        found.append(tokens)
+    return found
+
+
+@right("optimizer")
+@dovetail.declares(noisy=True)
+def shaken(learning_rate, *, noise: Annotated[float, Ge(0)] = 0.1):
+    """SGD with noise from a key that is zero at first."""
+
+    def init(params):
+        return {"key": jax.random.PRNGKey(0), "count": jnp.zeros((), jnp.int32)}
+
+    def update(updates, state, params=None):
+        leaves, tree = jax.tree.flatten(updates)
+        keys = jax.random.split(jax.random.fold_in(state["key"], state["count"]), len(leaves))
+        pairs = zip(leaves, keys, strict=True)
+        steps = [-learning_rate * (g + noise * jnp.abs(g) * jax.random.normal(key, g.shape)) for g, key in pairs]
+        return tree.unflatten(steps), {"key": state["key"], "count": state["count"] + 1}
+
+    return optax.GradientTransformation(init, update)
+
+
 @right("sink")
 @dovetail.declares(newest_only=True)
 @attrs.frozen(kw_only=True)

@@ -1,5 +1,7 @@
 """TRL's settings become ours, and the gin file can be read."""
 
+import re
+
 import pytest
 from tests.lab.importing.translated import translated
 
@@ -163,3 +165,36 @@ def test_yaml_with_numbers_that_yaml_takes_for_texts(tmp_path):
     assert config.train.lr == 1e-5
     assert config.choice("train.adapter").params["rank"] == 8
     assert config.choice("train.model").params["path"] == "some/model"
+
+
+def test_what_must_be_chosen_is_left_to_fill_in(tmp_path, capsys):
+    """The defaults of these settings would train something else without a word."""
+    text = of(tmp_path).text
+    assert re.search(r"^train.rewards = %FILL_IN_REWARDS +# .*trainer.reward_funcs = '\[mine\]'", text, re.MULTILINE)
+    assert re.search(r"^train.task = %FILL_IN_TASK +# .*trainer.train_dataset = 'data'", text, re.MULTILINE)
+    assert "train.steps = 300" in text
+    number = 1 + next(n for n, line in enumerate(text.splitlines()) if line.startswith("train.rewards = "))
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert f"train.rewards (line {number})" in last
+    assert "train.steps" not in last
+    (tmp_path / "own").mkdir()
+    epochs = translated("trl", tmp_path / "own" / "train.py", "GRPOConfig(num_train_epochs=2)").text
+    assert re.search(r"train.steps = %FILL_IN_STEPS +# fill this in; num_train_epochs = 2.0: epochs x", epochs)
+
+
+def test_what_was_carried_is_not_listed_as_left(tmp_path):
+    more = "top_k=-1, optim='adamw_8bit', mask_truncated_completions=True"
+    text = SCRIPT.format(more=more).replace("reward_funcs", "peft_config=LoraConfig(r=8), reward_funcs")
+    found = translated("trl", tmp_path / "train.py", text)
+    left = found.text.partition("# Not carried over")[2]
+    assert "trainer.args" not in left
+    assert "trainer.peft_config" not in left
+    assert found.config.choice("train.adapter").params["rank"] == 8
+    assert re.search(r"sampling.top_k = None +# top_k = -1: all tokens", found.text)
+    assert re.search(r"train.optimizer = 'adamw' +# optim = 'adamw_8bit'; here with moments", found.text)
+    assert re.search(r"train.loss_mask = \['drop_truncated'\] +# mask_truncated_completions = True", found.text)
+
+
+def test_arguments_made_elsewhere_are_left(tmp_path):
+    found = translated("trl", tmp_path / "train.py", "GRPOTrainer(args=elsewhere(), reward_funcs=[mine])")
+    assert "an object of the script" in found.left("trainer.args")

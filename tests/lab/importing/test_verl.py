@@ -1,5 +1,7 @@
 """verl's settings become ours, and the gin file can be read."""
 
+import re
+
 import pytest
 from tests.lab.importing.translated import translated
 
@@ -43,7 +45,11 @@ def test_ppo_with_a_critic(tmp_path):
     assert found.config.choice("train.optimizer").params["weight_decay"] == 0.01
     assert train.kl_coef == 0.0, "kl_coef has no effect unless use_kl_in_reward is set"
     assert "it has no effect" in found.left("algorithm.kl_ctrl.kl_coef")
-    assert "epochs x prompts" in found.left("trainer.total_epochs")
+    assert train.steps == 7, "it was filled in"
+    assert re.search(
+        r"train.steps = %FILL_IN_STEPS +# fill this in; trainer.total_epochs = 15: epochs x \(rows", found.text
+    )
+    assert re.search(r"train.rewards = %FILL_IN_REWARDS +# fill this in; verl chooses a function", found.text)
     assert "rollout.vllm.flags" in found.left("actor_rollout_ref.rollout.gpu_memory_utilization")
 
 
@@ -153,6 +159,12 @@ def test_every_loss_mode(tmp_path, mode, name):
     assert config.choice("train.policy_loss").component.name == name
 
 
+def test_its_gspo_has_an_aggregation_of_its_own(tmp_path):
+    settings = "actor_rollout_ref.actor.policy_loss.loss_mode=gspo actor_rollout_ref.actor.loss_agg_mode=token-mean"
+    config = of(tmp_path, settings).config
+    assert config.choice("train.loss_agg").component.name == "sequence_mean_token_mean"
+
+
 def test_the_yaml_of_a_run(tmp_path):
     text = (
         "data:\n  train_batch_size: 32\nalgorithm:\n  adv_estimator: rloo\nactor_rollout_ref:\n  rollout:\n    n: 4\n"
@@ -160,3 +172,21 @@ def test_the_yaml_of_a_run(tmp_path):
     config = translated("verl", tmp_path / "config.yaml", text).config
     assert (config.train.prompts, config.train.group_size) == (32, 4)
     assert config.choice("train.advantage").component.name == "rloo"
+
+
+def test_steps_of_epochs_are_counted_where_the_data_is_there(tmp_path):
+    data = tmp_path / "train.jsonl"
+    data.write_text('{"prompt": "a"}\n' * 10)
+    text = f"python x.py data.train_files={data} data.train_batch_size=4 trainer.total_epochs=3 trainer.nnodes=1"
+    (tmp_path / "own").mkdir()
+    found = translated("verl", tmp_path / "own" / "run.sh", text)
+    assert found.config.train.steps == 6, "a batch that is not whole is dropped"
+    filtered = translated("verl", tmp_path / "run.sh", f"{text} data.filter_overlong_prompts=True")
+    assert "train.steps = %FILL_IN_STEPS" in filtered.text, "how many prompts are left is not known"
+
+
+def test_the_engine_and_a_cut_that_cuts_nothing(tmp_path):
+    found = of(tmp_path, "actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.top_k=-1")
+    assert found.config.choice("train.rollout").component.name == "vllm"
+    assert found.config.sampling.top_k is None
+    assert re.search(r"sampling.top_k = None +# actor_rollout_ref.rollout.top_k = -1", found.text)

@@ -181,3 +181,10 @@ def test_a_moment_that_is_none_is_refused(moment, tmp_path):
 def test_an_absent_file_is_named_with_its_setting(tmp_path):
     with pytest.raises(DataError, match=r"tokenizer\.x\.chat_template: '.*none\.jinja' cannot be read"):
         read_source(tmp_path, str(tmp_path / "none.jinja"), "tokenizer.x.chat_template")
+
+
+def test_turns_that_are_kept_count_among_the_characters_of_a_conversation():
+    turn = {"role": "assistant", "content": "</think>" * 1000}
+    source = "{% for i in range(5000) %}{{ messages[0].content }}{% endfor %}"
+    with pytest.raises(DataError, match="it makes 40,160,000 characters of it; at most 16,000,000"):
+        template(source, keep_reasoning=True).render([turn, QUESTION])

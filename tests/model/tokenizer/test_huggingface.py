@@ -102,7 +102,10 @@ EOS = {
     "the model's, without those for generation": ({"model": {"eos_token_id": [4, 1]}}, (4, 1)),
     "not the model's, with them": ({"model": {"eos_token_id": 4}, "generation": {"eos_token_id": 1}}, (1,)),
     "the end of a turn first": ({"config": {"eos_token": "<eos>"}, "generation": {"eos_token_id": [1, 4]}, "template": CHATML}, (4, 1)),
-    "a template that ends turns otherwise": ({"config": {"eos_token": "<eos>"}, "template": CHATML}, (1,)),
+    "the end of a turn, which no file lists": ({"config": {"eos_token": "<eos>"}, "template": CHATML}, (4, 1)),
+    "the end of a turn alone": ({"config": {}, "template": CHATML}, (4,)),
+    "a template that ends turns with a text": ({"config": {"eos_token": "<eos>"}, "template": "{% for m in messages %}{{ m.content }}\nEND<|im_end|>{% endfor %}"}, (1,)),
+    "a template that does not end turns": ({"config": {"eos_token": "<eos>"}, "template": "{% for m in messages %}{{ m.content }}{% endfor %}"}, (1,)),
     "a template that refuses the probe": ({"config": {"eos_token": "<eos>"}, "template": "{{ raise_exception('no') }}"}, (1,)),
 }  # fmt: skip
 
@@ -113,6 +116,31 @@ def test_what_ends_a_completion(folder, files, expected):
     tokenizer = opened(path)
     assert tokenizer.eos_ids == expected
     assert opened(path, eos_tokens=("<bos>", "<eos>")).eos_ids == (2, 1)
+
+
+def test_an_added_token_that_is_text_ends_no_turn(folder):
+    path = folder(config={"eos_token": "<eos>"}, template=CHATML.replace("<|im_end|>", "\n\n<|im_end|>"))
+    tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+    tokenizer.add_tokens([AddedToken("\n\n")])  # as Gemma's runs of line breaks
+    tokenizer.save(str(path / "tokenizer.json"))
+    assert opened(path).eos_ids == (1,)
+
+
+def test_what_reads_the_saved_files_ends_where_the_policy_does(folder, tmp_path):
+    path = folder(config={"eos_token": "<eos>"}, generation={"eos_token_id": 1, "top_k": 20}, template=CHATML)
+    opened(path).save(tmp_path / "out")
+    assert json.loads((tmp_path / "out" / "generation_config.json").read_text()) == {
+        "eos_token_id": [4, 1],
+        "top_k": 20,
+    }
+    assert opened(tmp_path / "out") == opened(path)
+
+
+def test_files_that_list_every_end_are_saved_as_they_are(folder, tmp_path):
+    path = folder(config={"eos_token": "<eos>"}, generation={"eos_token_id": [1, 4]}, template=CHATML)
+    opened(path).save(tmp_path / "out")
+    for name in ("generation_config.json", "tokenizer_config.json", "tokenizer.json"):
+        assert (tmp_path / "out" / name).read_bytes() == (path / name).read_bytes()
 
 
 @pytest.mark.parametrize(

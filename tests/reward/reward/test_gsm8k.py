@@ -17,6 +17,8 @@ from dovetail_reward.reward.gsm8k import gsm8k
         ("-5.", "-5"),
         ("−$1,234.50", "-1234.5"),
         (".5", "0.5"),
+        (r"1{,}234 and 5", "1234"),
+        (r"$1\,234$", "1234"),
         ("x 72", None),
         (" 72", None),
         ("", None),
@@ -24,6 +26,15 @@ from dovetail_reward.reward.gsm8k import gsm8k
 )
 def test_leading_number(text, value):
     assert leading_number(text) == (None if value is None else Decimal(value))
+
+
+@pytest.mark.parametrize(
+    "text", ["1/2", "1 / 2", "3 1/2", "1:30", "1,5", "1,00,000", "1.2.3", "10^3", "10^{3}", "2*3", r"2 \times 3"]
+)
+def test_a_number_that_goes_on_as_another_is_not_read(text):
+    value = leading_number(text)
+    assert value is not None
+    assert value.is_nan()
 
 
 @pytest.mark.parametrize(
@@ -47,6 +58,20 @@ def test_last_number(text, value):
         ("#### 42 or 43", "42", 1.0, 0.1),
         ("It is 42", "42", 0.0, 1.0),
         ("#### 1/2", "0.5", 0.1, 0.1),
+        ("#### 1/2", "1", 0.1, 0.1),
+        ("#### 12:30", "12", 0.1, 0.1),
+        ("#### 72 ####", "72", 1.0, 1.0),
+        ("#### 72\n####", "72", 1.0, 1.0),
+        ("#### 72\n\n#### End of solution", "72", 1.0, 1.0),
+        ("##### 72", "72", 1.0, 1.0),
+        ("#### **72**", "72", 1.0, 1.0),
+        (r"#### \$72", "72", 1.0, 1.0),
+        (r"#### \boxed{72}", "72", 1.0, 1.0),
+        (r"#### $\boxed{-72}$", "-72", 1.0, 1.0),
+        ("#### €72", "72", 1.0, 1.0),
+        (r"#### 1{,}234", "1234", 1.0, 1.0),
+        ("#### 72\n#### 71 ####", "72", 0.1, 0.1),
+        ("#### 72 times", "72", 1.0, 1.0),
         ("#### 42.000", 42.0, 1.0, 1.0),
         ("#### 1234", "$1,234", 1.0, 1.0),
         ("#### 42", "Paris", 0.1, 0.1),

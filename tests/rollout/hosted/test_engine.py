@@ -16,7 +16,8 @@ from dovetail.run.journal import MESSAGES
 from dovetail.run.summary import series
 from dovetail.train.drawing import Drawing
 from dovetail.train.loop import train
-from dovetail_rollout.hosted.engine import seeds_of, stopped
+from dovetail_rollout.hosted.engine import stopped
+from dovetail_rollout.hosted.seeds import seeds_of
 from dovetail_rollout.hosted.vllm_server import VllmServer
 
 

@@ -21,8 +21,8 @@ from dovetail.spans import recorded
 from dovetail_kit.rollout import CHECKS
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM
-from dovetail_rollout.hosted.engine import seeds_of
 from dovetail_rollout.hosted.roster import Roster
+from dovetail_rollout.hosted.seeds import seeds_of
 from dovetail_rollout.hosted.vllm_server import VllmServer
 from dovetail_rollout.launcher.local import Local
 from dovetail_rollout.launcher.urls import Urls
@@ -34,6 +34,12 @@ FAKE = f"{sys.executable} {Path(__file__).parents[1] / 'fake_vllm.py'}"
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("qwen2")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    """Requests are repeated without a pause."""
+    monkeypatch.setattr("dovetail_rollout.hosted.vllm_server.PAUSES", (0.0, 0.0, 0.0))
 
 
 @pytest.fixture

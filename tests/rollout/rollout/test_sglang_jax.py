@@ -51,16 +51,29 @@ def test_a_failure_shows_the_end_of_the_log(fake, tmp_path):
         each.generate(engine, RANDOM)
 
 
+@pytest.mark.parametrize(
+    ("unwell", "seconds", "said"),
+    [
+        (True, 60.0, "it does not answer"),
+        (False, 0.5, r"no answer within 0\.5 s \(rollout\.sglang_jax\.request_seconds\)"),
+    ],
+)
+def test_a_process_that_hangs_is_lost(fake, tmp_path, monkeypatch, unwell, seconds, said):
+    monkeypatch.setattr("dovetail_rollout.hosted.served.HEALTH_SECONDS", 0.05)
+    options = {"patience": 60.0, "unwell": unwell}
+    each = of(tmp_path, options=options, restarts=0, request_seconds=seconds)
+    with closing(each.open()) as engine, pytest.raises(RunError, match=f"is lost: sgl-jax: {said}"):
+        each.generate(engine, RANDOM)
+
+
 def test_a_port_that_is_taken_meanwhile_is_replaced(fake, tmp_path, monkeypatch):
-    monkeypatch.setattr("dovetail_rollout.rollout.sglang_jax.HEALTH_SECONDS", 0.5)  # who has taken it says nothing
+    monkeypatch.setattr("dovetail_rollout.hosted.served.STARTING_SECONDS", 0.5)  # who has taken it says nothing
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = [taken.getsockname()[1]]
-        monkeypatch.setattr(
-            "dovetail_rollout.rollout.sglang_jax.free_port", lambda: ports.pop() if ports else free_port()
-        )
+        monkeypatch.setattr("dovetail_rollout.launcher.local.free_port", lambda: ports.pop() if ports else free_port())
         with closing(of(tmp_path).open()) as engine:
             assert not ports
-            assert engine.host._healthy()
+            assert engine.host.healthy()
 
 
 def test_not_installed(monkeypatch):

@@ -65,6 +65,12 @@ def fake():
         yield server
 
 
+@pytest.fixture
+def at_once(monkeypatch):
+    """Requests are repeated without a pause."""
+    monkeypatch.setattr("dovetail_rollout.hosted.vllm_server.PAUSES", (0.0, 0.0, 0.0))
+
+
 def of(folder, **params):
     """The case of a server that makes completions up, whose log-probabilities nobody compares."""
     return case("vllm", folder, QWEN2, **{"probe": 0.0, **params})
@@ -202,6 +208,21 @@ def test_a_server_that_samples_from_another_model_is_refused(drawer, tmp_path):
         case("vllm", tmp_path / "q", config, url=server.url, probe=10.0).open().close()
 
 
+def test_what_the_first_comparison_does_not_reach_is_said(fake, tmp_path, capsys):
+    scaled = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    config = QWEN2 | {"use_sliding_window": True, "sliding_window": 200, "max_window_layers": 0}
+    config |= {"rope_scaling": scaled | {"original_max_position_embeddings": 256}}
+    case("vllm", tmp_path / "q", config, url=fake.url, probe=100.0).open().close()
+    said = capsys.readouterr().err.splitlines()
+    for name, length in (("sliding_window", 200), ("original_max_position_embeddings", 256)):
+        assert (
+            sum(f"compared over 56 tokens, which do not reach this model's {name} = {length};" in line for line in said)
+            == 1
+        )
+    case("vllm", tmp_path / "plain", QWEN2, url=fake.url, probe=100.0).open().close()
+    assert "compared over" not in capsys.readouterr().err
+
+
 def test_every_setting_is_sent_so_that_no_default_of_the_server_counts(fake, folder):
     each = of(folder, url=fake.url)
     with closing(each.open()) as engine:
@@ -319,14 +340,57 @@ def test_nobody_at_the_address(folder):
         of(folder, url="http://127.0.0.1:9").open()
 
 
-def test_a_server_that_fails_is_tried_once_more(fake, folder):
+@pytest.mark.parametrize(("faults", "stop"), [((500, 503, 0), ()), ((408, 425, 429), ()), ((503, 0, 429), ("never",))])
+def test_a_request_that_is_not_answered_is_repeated_with_its_seed(fake, folder, faults, stop, at_once):
+    each, sampling = of(folder, url=fake.url, restarts=0), attrs.evolve(RANDOM, stop=stop)
+    with closing(each.open()) as engine, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        expected = each.generate(engine, sampling)
+        del fake.calls[:]
+        fake.faults = list(faults)
+        drawn = each.generate(engine, sampling)
+    np.testing.assert_array_equal(drawn.tokens, expected.tokens)
+    assert len(fake.of("/v1/completions")) == 32 + 3
+    assert len(fake.of("/health")) == 3, "it was asked how it is at each fault"
+
+
+def test_a_server_that_is_not_well_is_not_asked_again(fake, folder):
+    each = of(folder, url=fake.url, restarts=0)
+    with closing(each.open()) as engine:
+        fake.answers["/health"] = 503, {}
+        fake.faults = [500]
+        with pytest.raises(RunError, match="'vllm' is lost: .* it answers with status 500: not now"):
+            each.generate(engine, RANDOM)
+
+
+@pytest.mark.parametrize(("status", "hint"), [(401, "set VLLM_API_KEY"), (403, "set VLLM_API_KEY"), (404, "route")])
+def test_a_server_that_refuses_every_request_ends_the_run(fake, folder, status, hint):
+    """A restart would change nothing, and neither is it the fault of a completion."""
     each = of(folder, url=fake.url)
+    with closing(each.open()) as engine, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fake.faults = [status]
+        with pytest.raises(
+            RunError, match=rf"http://.* answers /v1/completions with status {status}: .*{hint}"
+        ) as said:
+            each.generate(engine, RANDOM)
+    assert "\n" not in str(said.value)
+
+
+def test_a_server_that_fails_is_tried_once_more_in_an_hour(fake, folder, at_once):
+    each = of(folder, url=fake.url, connections=1)
     with closing(each.open()) as engine:
         fake.answers["/v1/completions"] = 500, {"error": {"message": "EngineCore encountered an issue."}}
         with (
             pytest.warns(RuntimeWarning, match="restarted"),
             pytest.raises(RunError, match="status 500: EngineCore"),
         ):
+            each.generate(engine, RANDOM)
+        del fake.answers["/v1/completions"]
+        engine.restarts.taken = [then - 3600 for then in engine.restarts.taken]
+        engine.host.start(engine.folder)
+        fake.faults = [500] * 4
+        with pytest.warns(RuntimeWarning, match="restarted"):
             each.generate(engine, RANDOM)
 
 
@@ -384,7 +448,7 @@ def test_valid_json_that_is_no_answer(name, stop, fake, folder):
 
 
 def test_a_busy_server_is_asked_how_it_is(fake, folder, monkeypatch):
-    monkeypatch.setattr("dovetail_rollout.hosted.vllm_server.HEALTH_SECONDS", 0.02)
+    monkeypatch.setattr("dovetail_rollout.hosted.served.HEALTH_SECONDS", 0.02)
     each = of(folder, url=fake.url, restarts=0)
     with closing(each.open()) as engine:
         fake.patience = 0.2

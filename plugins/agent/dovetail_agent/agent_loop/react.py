@@ -87,7 +87,7 @@ class OpenReact(OpenToolAgent):
 
     def after(self, ids: Sequence[int], messages: Sequence[Message]) -> list[int]:
         """Return the ids of an observation, without the part that the policy has already written."""
-        said = "".join(str(message["content"]) for message in messages)
+        said = self.texts(messages)
         if self.tokenizer.decode(list(ids)).rstrip().endswith(OBSERVATION):
             said = said.partition(OBSERVATION)[2] or said
         return self.tokenizer.encode(said)

@@ -169,10 +169,16 @@ class OpenToolAgent:
         """Return the text of a prompt with further messages; a plain text is followed by the texts of the messages."""
         said = self.instruction
         if isinstance(prompt, str):
-            return self.tokenizer.render(said + prompt + "".join(str(message["content"]) for message in more))
+            return self.tokenizer.render(said + prompt + self.texts(more))
         if said and prompt:
             prompt = [{**prompt[0], "content": f"{said}{prompt[0]['content']}"}, *prompt[1:]]
         return self.tokenizer.render([*prompt, *more], tools=self.in_template)
+
+    def texts(self, messages: Sequence[Message]) -> str:
+        """Return the texts of messages, in which special tokens that are spelt out stay text if the tokenizer can."""
+        text = "".join(str(message["content"]) for message in messages)
+        as_text = getattr(self.tokenizer, "as_text", None)
+        return as_text(text) if as_text else text
 
     @property
     def in_template(self) -> list[dict[str, Any]] | None:

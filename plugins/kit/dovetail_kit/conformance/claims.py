@@ -45,6 +45,11 @@ CLAIMS: Final[dict[str, Claim]] = {
         "has a term that pulls a token back once it has moved too far, or that stays where the advantage is zero, so"
         " that its gradient may point against the advantage",
     ),
+    "averaged_by": Claim(
+        ("policy_loss",),
+        "the aggregation under which it is the objective of its paper; `explain`, `plan` and `train` say so if a config"
+        " has another",
+    ),
     "whole_groups": Claim(("loss_term",), "compares the completions of a group, so micro-batches hold whole groups"),
     "surrogate": Claim(
         ("policy_loss", "value_loss", "loss_term", "kl", "field"),
@@ -65,7 +70,7 @@ CLAIMS: Final[dict[str, Claim]] = {
         "tells the turns of an episode apart even where a group's scores are equal: by how near the end is",
     ),
     "unbiased_value": Claim(("kl",), "its expectation is KL(π || π_ref)"),
-    "unbiased_gradient": Claim(("kl",), "the expectation of its gradient is that of KL(π || π_ref)"),
+    "unbiased_gradient": Claim(("kl",), "the expectation of its gradient, token by token, is that of KL(π || π_ref)"),
     "zero_expected_gradient": Claim(("kl",), "the expectation of its gradient is zero: as a loss it only adds noise"),
     "non_negative": Claim(("kl",), "never below zero"),
     "sums_to_one": Claim(("loss_agg",), "the weights add up to 1 if there is any policy token"),

@@ -40,7 +40,9 @@ def run(options: argparse.Namespace) -> int:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"'{out}' cannot be written: {error.strerror or error}") from error
-    carried = sum(1 for line in sheet.lines if line.target)
+    carried = sum(1 for line in sheet.lines if line.target) - len(sheet.blanks())
     print(f"{out}: {carried} settings, {len(sheet.left)} that could not be carried (at its end, with the reasons)")
-    print(f"next: choose train.task and train.rewards in it if they are not there, then `dovetail explain {out}`")
+    numbers = {line.partition(" = ")[0]: number for number, line in enumerate(text.splitlines(), start=1)}
+    blanks = ", ".join(f"{target} (line {numbers[target]})" for target in sheet.blanks())
+    print(f"next: {f'fill in {blanks}, then ' if blanks else ''}`dovetail explain {out}`")
     return 0

@@ -9,6 +9,7 @@ from typing import Any, Final
 import attrs
 
 from dovetail.config.types import Mismatch, literal
+from dovetail.errors import printable
 
 SINKS: Final = ("tensorboard", "wandb", "mlflow", "trackio")
 """The sinks that have the same name everywhere."""
@@ -35,6 +36,13 @@ class Line:
     target: str
     value: Any
     comment: str
+
+
+@attrs.frozen
+class Blank:
+    """The value of a line that the user must fill in: a gin macro that nothing defines, which the reader refuses."""
+
+    name: str
 
 
 @attrs.define
@@ -93,6 +101,41 @@ class Sheet:
         """
         literal(value)
         self.lines.append(Line(target, value, comment))
+
+    def take(self, name: str) -> None:
+        """Count a setting as carried: an object of the script whose own arguments are settings."""
+        if name in self.given:
+            self._taken[name] = None
+
+    def choose(self, target: str, sources: str, otherwise: str) -> None:
+        """Write a line to fill in, unless there is one; its default here would be something else than the peer's.
+
+        Args:
+            target: the setting.
+            sources: a regular expression of the peer's settings that have it, which the comment names.
+            otherwise: the comment where the file has none of these.
+        """
+        if any(line.target == target for line in self.lines):
+            return
+        had = [f"{name} = {given.value!r:.60}" for name, given in self.given.items() if re.fullmatch(sources, name)]
+        comment = f"fill this in; {self.peer}'s file has {'; '.join(had)}" if had else f"fill this in; {otherwise}"
+        blank = Blank(f"FILL_IN_{target.rpartition('.')[2].upper()}")
+        self.lines.append(Line(target, blank, " ".join(printable(comment).split())))
+
+    def blanks(self) -> list[str]:
+        """Return the settings whose lines are to be filled in."""
+        return [line.target for line in self.lines if isinstance(line.value, Blank)]
+
+    def cuts(self, none: Mapping[str, tuple[Any, ...]], prefix: str = "") -> bool:
+        """Write top-k, top-p and the like; tell whether one cuts. `none` has the values of each that leave all."""
+        found = False
+        for name, values in none.items():
+            if (value := self.value(f"{prefix}{name}")) not in values:
+                self.carry(f"{prefix}{name}", f"sampling.{name}")
+                found = True
+            elif value is not None:
+                self.put(f"sampling.{name}", None, f"{self.said(f'{prefix}{name}')}: all tokens")
+        return found
 
     def carry(
         self,

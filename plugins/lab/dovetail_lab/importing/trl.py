@@ -83,6 +83,12 @@ def _fill(sheet: Sheet) -> None:
     _run(sheet)
     sheet.heading("The model")
     _model(sheet)
+    sheet.heading("To fill in: without these lines it would train something else")
+    sheet.choose("train.task", r"trainer\..*dataset|dataset_name", "TRL's script chooses the data")
+    sheet.choose("train.rewards", r"trainer\.reward_funcs|reward_funcs", "TRL's script chooses the rewards")
+    prompts = next(line.value for line in sheet.lines if line.target == "train.prompts")
+    epochs = sheet.said("num_train_epochs", 3.0)
+    sheet.choose("train.steps", "(?!)", f"{epochs}: epochs x prompts of the data / {prompts} (train.prompts)")
 
 
 def _loss(sheet: Sheet) -> None:
@@ -107,7 +113,7 @@ def _loss(sheet: Sheet) -> None:
             sheet.carry(f"vespo_{parameter}", f"policy_loss.vespo.{parameter}")
     masks = _masks(sheet)
     if masks:
-        sheet.put("train.loss_mask", masks)
+        sheet.put("train.loss_mask", list(masks), "; ".join(map(sheet.said, masks.values())))
 
 
 def _range(sheet: Sheet, name: str) -> None:
@@ -125,15 +131,16 @@ def _range(sheet: Sheet, name: str) -> None:
         sheet.carry("delta", "policy_loss.grpo.clip_c")
 
 
-def _masks(sheet: Sheet) -> list[str]:
-    found = []
+def _masks(sheet: Sheet) -> dict[str, str]:
+    """Return the masks, with the setting of each."""
+    found: dict[str, str] = {}
     if sheet.value("mask_truncated_completions", False):
-        found.append("drop_truncated")
+        found["drop_truncated"] = "mask_truncated_completions"
     if sheet.value("top_entropy_quantile", 1.0) < 1.0:
-        found.append("top_entropy")
+        found["top_entropy"] = "top_entropy_quantile"
         sheet.carry("top_entropy_quantile", "loss_mask.top_entropy.fraction")
     if sheet.value("off_policy_mask_threshold") is not None:
-        found.append("opsm")
+        found["opsm"] = "off_policy_mask_threshold"
         sheet.carry("off_policy_mask_threshold", "loss_mask.opsm.threshold")
     return found
 
@@ -251,7 +258,7 @@ def _sampling(sheet: Sheet) -> None:
     sheet.carry("max_prompt_length", "train.max_prompt_tokens", note="TRL cuts longer ones")
     if sheet.has("max_prompt_length"):
         sheet.put("train.long_prompts", "truncate")
-    cut = _cuts(sheet)
+    cut = sheet.cuts({"top_k": (0, -1, None), "top_p": (1.0, None), "min_p": (0.0, None)})
     if not sheet.value("use_vllm", False):
         return
     sheet.put("train.rollout", "vllm", sheet.said("use_vllm"))
@@ -260,17 +267,6 @@ def _sampling(sheet: Sheet) -> None:
             "vllm_server_base_url", "rollout.vllm.url", note="TRL's own server does not do; see docs/engines.md"
         )
     _correction(sheet, cut=cut)
-
-
-def _cuts(sheet: Sheet) -> bool:
-    """Write top-k, top-p and min-p where they cut; tell whether one does."""
-    none = {"top_k": (0, -1, None), "top_p": (1.0, None), "min_p": (0.0, None)}
-    cut = False
-    for name, values in none.items():
-        if sheet.value(name) not in values:
-            sheet.carry(name, f"sampling.{name}")
-            cut = True
-    return cut
 
 
 def _correction(sheet: Sheet, *, cut: bool) -> None:
@@ -314,7 +310,9 @@ def _optimiser(sheet: Sheet) -> None:
     else:
         sheet.leave("lr_scheduler_type", f"there are {', '.join(sorted(schedules.values()))}")
     if "adamw" in str(sheet.value("optim", "adamw_torch")):
-        sheet.put("train.optimizer", "adamw", sheet.said("optim", "adamw_torch"))
+        plain = str(sheet.value("optim", "adamw_torch")) in ("adamw_torch", "adamw_torch_fused", "adamw_hf")
+        note = "" if plain else "; here with moments of full precision, which need more memory"
+        sheet.put("train.optimizer", "adamw", sheet.said("optim", "adamw_torch") + note)
         betas = {"adam_beta1": ("b1", 0.9), "adam_beta2": ("b2", 0.999), "adam_epsilon": ("eps", 1e-8)}
         for source, (target, default) in (betas | {"weight_decay": ("weight_decay", 0.0)}).items():
             sheet.carry(source, f"optimizer.adamw.{target}", default)
@@ -339,6 +337,9 @@ def _warmup(sheet: Sheet, schedule: str) -> None:
 
 
 def _model(sheet: Sheet) -> None:
+    for name, prefix in (("trainer.args", r"\w+"), ("trainer.peft_config", r"lora\..*")):
+        if any(re.fullmatch(prefix, given) for given in sheet.given):
+            sheet.take(name)  # its own arguments are settings
     model: Any = next((name for name in ("model_name_or_path", "trainer.model") if sheet.has(name)), None)
     if model is not None:
         sheet.put("train.model", "pretrained", sheet.said(model))

@@ -69,6 +69,11 @@ def _fill(sheet: Sheet) -> None:
         _optimiser(sheet, "critic", "critic", "critic/")
     sheet.heading("The model")
     _model(sheet)
+    sheet.heading("To fill in: without these lines it would train something else")
+    sheet.choose("train.task", r"data_(source|module|directory)|dataset_name|tfds_.*", "tunix's file names no data")
+    sheet.choose("train.rewards", r"reward_functions", "tunix's file names no reward_functions")
+    steps = "tunix's file has neither num_batches nor max_steps; epochs x prompts of the data / train.prompts"
+    sheet.choose("train.steps", "num_train_epochs", steps)
 
 
 def _grpo(sheet: Sheet) -> None:
@@ -162,9 +167,7 @@ def _sampling(sheet: Sheet) -> None:
     sheet.carry(length, "sampling.max_tokens", 768)
     sheet.carry(f"{prefix}.max_prompt_length", "train.max_prompt_tokens", 256)
     sheet.carry(f"{prefix}.temperature", "sampling.temperature", 0.9)
-    for name, none in (("top_k", (-1, 0, None)), ("top_p", (1, 1.0, None))):
-        if sheet.value(f"{prefix}.{name}") not in none:
-            sheet.carry(f"{prefix}.{name}", f"sampling.{name}")
+    sheet.cuts({"top_k": (-1, 0, None), "top_p": (1.0, None)}, f"{prefix}.")
     engine = "rollout_engine" if sheet.has("rollout_engine") else "cluster.rollout_engine"
     sheet.carry(engine, "train.rollout", "vanilla")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from dovetail_lab.importing.reading import read
+from dovetail_lab.importing.reading import read, rows_of
 from dovetail_lab.importing.sheet import Sheet, translated
 
 ACTOR: Final = "actor_rollout_ref.actor"
@@ -94,12 +94,17 @@ def _fill(sheet: Sheet) -> None:
     _optimiser(sheet, ACTOR, "train", "", 1e-6)
     sheet.heading("The model")
     _model(sheet)
+    sheet.heading("To fill in: without these lines it would train something else")
+    sheet.choose("train.task", r"data\.train_files", "verl's file has no data.train_files")
+    chosen = "verl chooses a function by the data's data_source where custom_reward_function.path is not set"
+    sheet.choose("train.rewards", r"custom_reward_function\..*|reward_model\.(path|model\.path)", chosen)
+    _epochs(sheet)
 
 
 def _loss(sheet: Sheet) -> None:
     mode = f"{ACTOR}.policy_loss.loss_mode"
     kind = sheet.value(mode, "vanilla")
-    name = LOSSES.get(kind, kind)
+    name = str(LOSSES.get(kind, kind))
     sheet.put("train.policy_loss", name, sheet.said(mode, "vanilla"))
     if name in ("ppo", "gspo", "cispo", "gmpo", "clip_cov"):
         for side in ("low", "high"):
@@ -119,7 +124,7 @@ def _loss(sheet: Sheet) -> None:
     if name == "kl_cov":
         sheet.carry(f"{prefix}.kl_cov_ratio", "field.kl_cov_tokens.fraction", 2e-4)
         sheet.carry(f"{prefix}.ppo_kl_coef", "policy_loss.kl_cov.kl_coef", 0.1)
-    _aggregation(sheet)
+    _aggregation(sheet, name)
     sheet.carry(f"{ACTOR}.entropy_coeff", "train.entropy_coef", 0.0)
     if sheet.value("algorithm.use_pf_ppo", False):
         sheet.put("train.loss_mask", ["pf_ppo"], sheet.said("algorithm.use_pf_ppo"))
@@ -127,9 +132,12 @@ def _loss(sheet: Sheet) -> None:
         sheet.carry("algorithm.pf_ppo.weight_pow", "loss_mask.pf_ppo.power", 2.0)
 
 
-def _aggregation(sheet: Sheet) -> None:
+def _aggregation(sheet: Sheet, loss: str | None) -> None:
     name = f"{ACTOR}.loss_agg_mode"
     mode = sheet.value(name, "token-mean")
+    if loss == "gspo":
+        sheet.put("train.loss_agg", "sequence_mean_token_mean", "verl's gspo has its own, whatever loss_agg_mode is")
+        return
     if mode not in AGGREGATION:
         sheet.leave(name, "there is no such mode")
         return
@@ -179,6 +187,19 @@ def _dynamic_sampling(sheet: Sheet, *, corrected: bool) -> None:
     sheet.carry("data.gen_batch_size", "train.oversample", convert=lambda prompts: prompts - wanted, note=note)
     if not corrected:
         sheet.put("train.correction", ["tis_token"], "groups left over are from earlier weights")
+
+
+def _epochs(sheet: Sheet) -> None:
+    """Write the steps of so many epochs, which verl makes of whole batches, where the data is here to be counted."""
+    epochs, prompts = sheet.value("trainer.total_epochs", 30), sheet.value("data.train_batch_size", 1024)
+    said = sheet.said("trainer.total_epochs", 30)
+    rows = 0 if sheet.value("data.filter_overlong_prompts", False) else rows_of(sheet.value("data.train_files"))
+    if any(line.target == "train.steps" for line in sheet.lines):
+        return
+    if steps := epochs * (rows // prompts):
+        sheet.put("train.steps", steps, f"{said}, of {rows} rows in batches of {prompts}")
+    else:
+        sheet.choose("train.steps", "(?!)", f"{said}: epochs x (rows of the data / {prompts}, rounded down)")
 
 
 def _critic(sheet: Sheet) -> None:
@@ -261,8 +282,7 @@ def _sizes(sheet: Sheet) -> None:
         sheet.put("mesh.fsdp", devices, sheet.said("trainer.n_gpus_per_node", 8))
     if sheet.value("trainer.total_training_steps"):
         sheet.carry("trainer.total_training_steps", "train.steps")
-    else:
-        sheet.leave("trainer.total_epochs", "train.steps = epochs x prompts of the data / train.prompts")
+        sheet.leave("trainer.total_epochs", "trainer.total_training_steps overrides it")
     sheet.sinks(
         "trainer.logger", {"wandb.project": "trainer.project_name", "mlflow.experiment": "trainer.project_name"}
     )
@@ -280,12 +300,11 @@ def _sampling(sheet: Sheet) -> None:
     elif sheet.value("data.truncation", "error") != "error":
         sheet.put("train.long_prompts", "truncate", f"{sheet.said('data.truncation')}; the end of a prompt is kept")
     sheet.carry(f"{ROLLOUT}.temperature", "sampling.temperature", 1.0)
-    for name, none in (("top_k", (-1, 0, None)), ("top_p", (1, 1.0, None))):
-        if sheet.value(f"{ROLLOUT}.{name}") not in none:
-            sheet.carry(f"{ROLLOUT}.{name}", f"sampling.{name}")
-    sheet.leave(
-        f"{ROLLOUT}.name", "train.rollout = 'vllm' samples with vLLM (docs/engines.md), 'vanilla' in this process"
-    )
+    sheet.cuts({"top_k": (-1, 0, None), "top_p": (1.0, None)}, f"{ROLLOUT}.")
+    if sheet.value(f"{ROLLOUT}.name") == "vllm":
+        sheet.carry(f"{ROLLOUT}.name", "train.rollout")
+    else:
+        sheet.leave(f"{ROLLOUT}.name", "see `dovetail names rollout`; 'vanilla' samples in this process")
     turns = f"{ROLLOUT}.multi_turn"
     if sheet.value(f"{turns}.enable", False):
         sheet.put("train.agent_loop", "tool_agent", f"{sheet.said(f'{turns}.enable')}; choose train.tools")

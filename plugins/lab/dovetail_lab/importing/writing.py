@@ -6,7 +6,7 @@ import textwrap
 
 from dovetail.config.types import literal
 from dovetail.errors import printable
-from dovetail_lab.importing.sheet import Sheet
+from dovetail_lab.importing.sheet import Blank, Sheet
 
 COLUMN = 46
 WIDTH = 120
@@ -19,7 +19,8 @@ def written(sheet: Sheet, source: str) -> str:
         "# Each line says which setting it comes from. What could not be carried is at the end, with the reason.",
     ]
     for line, after in zip(sheet.lines, [*sheet.lines[1:], None], strict=True):
-        text = f"{line.target} = {literal(line.value)}"
+        value = f"%{line.value.name}" if isinstance(line.value, Blank) else literal(line.value)
+        text = f"{line.target} = {value}"
         if line.target:
             lines.append(f"{text + ' ':<{COLUMN}}# {line.comment}" if line.comment else text)
         elif after is not None and after.target:  # a heading with something under it

@@ -13,7 +13,7 @@ from dovetail.registry import declares
 from dovetail_loss.policy_loss._clipped import ratio_metrics
 
 
-@declares(pessimistic=True)
+@declares(pessimistic=True, averaged_by="sequence_mean_token_mean")
 def gmpo(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

@@ -12,7 +12,7 @@ from dovetail.registry import declares
 from dovetail_loss.policy_loss._clipped import clipped_surrogate, ratio_metrics
 
 
-@declares(on_policy_gradient=True, pessimistic=True, surrogate=True)
+@declares(on_policy_gradient=True, pessimistic=True, surrogate=True, averaged_by="sequence_mean_token_mean")
 def gspo(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

@@ -11,7 +11,7 @@ from dovetail.registry import declares
 from dovetail_loss.policy_loss.gspo import gspo
 
 
-@declares(on_policy_gradient=True, pessimistic=True, surrogate=True)
+@declares(on_policy_gradient=True, pessimistic=True, surrogate=True, averaged_by="sequence_mean_token_sum")
 def luspo(
     logps: Float[Array, "seq token"],
     old_logps: Float[Array, "seq token"],

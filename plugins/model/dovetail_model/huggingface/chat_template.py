@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import json
 import re
+import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -16,6 +17,7 @@ import attrs
 
 from dovetail.errors import ConfigError, DataError
 from dovetail.extras import needs
+from dovetail.kinds.data import ASSISTANT
 from dovetail_kit.workers import LATE, workers
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 DUMMIES = ("\u2042", "<think>\n\u2058\n</think>\n\n\u2059")
 """Two made-up turns, one of them with reasoning, which some templates remove when the conversation continues."""
 
+REASONING_ENDS: Final = "</think>"
+"""What templates that strip the reasoning from earlier turns look for."""
 FILE, MOMENT = "chat_template.jinja", "chat_template.time"
 SECONDS: Final = 10.0
 """The time limit for one conversation; the templates of published models need less than a millisecond."""
@@ -56,6 +60,8 @@ class ChatTemplate:
         options: further variables, such as `enable_thinking`.
         moment: the time that `strftime_now` formats, in ISO 8601. It is saved with a run, so that a run resumed the
             next day has the same prompts.
+        keep_reasoning: whether earlier turns of the assistant that contain reasoning stay as they were, whatever the
+            template makes of them.
 
     >>> turns = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}"
     >>> template = ChatTemplate(source=turns + "{% if add_generation_prompt %}<assistant>{% endif %}", place="chat",
@@ -69,6 +75,7 @@ class ChatTemplate:
     tokens: Mapping[str, str]
     options: Mapping[str, Any]
     moment: str = attrs.field(eq=False)
+    keep_reasoning: bool = False
 
     def render(
         self,
@@ -86,8 +93,9 @@ class ChatTemplate:
         check_messages(messages)
         if importlib.util.find_spec("jinja2") is None:
             raise ConfigError(needs("a chat template", "jinja2", "hf"))
+        given, kept = _set_aside(messages) if self.keep_reasoning else (list(messages), {})
         variables = {"documents": None, **self.tokens, **self.options, "tools": list(tools) if tools else None}
-        variables |= {"messages": list(messages), "add_generation_prompt": add_generation_prompt}
+        variables |= {"messages": given, "add_generation_prompt": add_generation_prompt}
         rendered = workers(renderer, 1).call(self.source, self.moment, variables, time_limit=SECONDS)
         if rendered is LATE:
             raise DataError(
@@ -99,7 +107,9 @@ class ChatTemplate:
             raise ConfigError(f"the chat template {self.place}, {text}")
         if how != "done":
             raise DataError(f"the chat template {self.place} {how} {_shown(messages)}: {text}")
-        return text
+        if (size := len(text) + sum(text.count(mark) * len(kept[mark]) for mark in kept)) > LARGEST:
+            raise DataError(f"the chat template {self.place} fails on {_shown(messages)}: {_too_long(size)}")
+        return functools.reduce(lambda text, mark: text.replace(mark, kept[mark]), kept, text)
 
     def between(self, messages: Sequence[Message]) -> str:
         """Return the text that the template writes after an assistant's turn: the messages, and the start of the next.
@@ -109,7 +119,7 @@ class ChatTemplate:
         Raises:
             ConfigError: if the texts after the two turns differ, or a turn does not appear verbatim. In that case the
                 template rewrites turns depending on the messages that follow, so that the sampled ids would not be
-                those of the conversation.
+                those of the conversation. With `keep_reasoning` it cannot do so to turns with reasoning.
         """
         found = set()
         for dummy in DUMMIES:
@@ -119,10 +129,13 @@ class ChatTemplate:
         (said, *others) = found
         if others or said is None:
             roles = ", ".join(dict.fromkeys(str(message["role"]) for message in messages))
+            some = " (some take the reasoning out of them)"
+            keep = "set tokenizer.huggingface.keep_reasoning=True, or "
             raise ConfigError(
                 f"the chat template {self.place} rewrites the assistant's earlier turns when a message of role {roles}"
-                " follows (some take the reasoning out of them), so an episode cannot go on where it stopped; name a"
-                " template that leaves them as they were with --set tokenizer.NAME.chat_template=FILE"
+                f" follows{'' if self.keep_reasoning else some}, so an episode cannot go on where it stopped;"
+                f" {'' if self.keep_reasoning else keep}name a template that leaves them as they were with --set"
+                " tokenizer.NAME.chat_template=FILE"
             )
         return said
 
@@ -131,6 +144,21 @@ class ChatTemplate:
         (folder / FILE).write_text(self.source, encoding="utf-8")
         if "strftime_now" in self.source:
             (folder / MOMENT).write_text(self.moment + "\n")
+
+
+def _set_aside(messages: Sequence[Message]) -> tuple[list[Message], dict[str, str]]:
+    """Return messages with a mark in place of earlier turns that contain reasoning, and these turns by their marks.
+
+    A template writes a mark as it writes a turn without reasoning. No message can guess one.
+    """
+    given, kept = list(messages), dict[str, str]()
+    for index, message in enumerate(given[:-1]):
+        content = message["content"]
+        if message["role"] == ASSISTANT and isinstance(content, str) and REASONING_ENDS in content:
+            mark = secrets.token_hex(16)
+            kept[mark] = content
+            given[index] = {**message, "content": mark}
+    return given, kept
 
 
 def read_source(folder: Path | None, replacement: str | None, setting: str) -> tuple[str, str] | None:
@@ -222,12 +250,16 @@ def renderer() -> Callable[[str, str, Mapping[str, Any]], tuple[str, str]]:
             beyond = f"more than {MEMORY >> 20} MiB" if isinstance(error, MemoryError) else error
             return "fails on", _reason(f"{type(error).__name__}: {beyond}")
         if len(text) > LARGEST:
-            return "fails on", f"it makes {len(text):,} characters of it; at most {LARGEST:,}"
+            return "fails on", _too_long(len(text))
         if not text.isascii() and _HALF.search(text):
             return "fails on", "it makes half of a surrogate pair of it, which no tokenizer can read"
         return "done", text
 
     return rendered
+
+
+def _too_long(size: int) -> str:
+    return f"it makes {size:,} characters of it; at most {LARGEST:,}"
 
 
 def _reason(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,8 +13,16 @@ import attrs
 
 from dovetail.errors import ConfigError, DataError, listing, nearest
 from dovetail.extras import needs
+from dovetail.kinds.data import ASSISTANT
 from dovetail_model.huggingface.chat_template import FILE as TEMPLATE
-from dovetail_model.huggingface.chat_template import ChatTemplate, after_turn, now, read_source, saved_moment
+from dovetail_model.huggingface.chat_template import (
+    ChatTemplate,
+    after_turn,
+    check_messages,
+    now,
+    read_source,
+    saved_moment,
+)
 from dovetail_model.source.folder import Folder
 from dovetail_model.source.source import Source, open_source
 
@@ -28,6 +37,8 @@ MODEL: Final = "config.json"
 MOST_GROWTH: Final = 100_000
 """The number of characters that the replacements of a tokenizer may make of one."""
 LARGEST_ID: Final = 2**32
+GUARD: Final = "\ufdd0"
+"""Marks a special token that is text, after its first character; Unicode leaves this one to programs' own use."""
 PROBE: Final = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "\u2042"}]
 
 
@@ -40,8 +51,9 @@ class HuggingFace:
     `config.json`). Demonstrations end with the first of them in this order. A plain-text prompt gets the
     beginning-of-sequence token if the tokenizer adds one; a chat template writes its own.
 
-    Special tokens spelt out in a text become special tokens, since templates need this; clean a data set that may
-    contain them.
+    Special tokens spelt out in a plain-text prompt or in the assistant's messages become special tokens. In messages of
+    other roles (questions, results of tools) and in descriptions of tools they stay text, so that nobody's message ends
+    its own turn and begins another; a U+FDD0 after their first character says so in the rendered prompt.
 
     Args:
         path: a model folder, a `tokenizer.json`, or anything else that `model.pretrained.path` may be: a GGUF file,
@@ -49,6 +61,8 @@ class HuggingFace:
         chat_template: a jinja2 file that replaces the folder's own (`chat_template.jinja`, or the `chat_template` of
             `tokenizer_config.json`).
         chat_options: variables for the template, such as `{'enable_thinking': False}`.
+        keep_reasoning: whether the assistant's earlier turns keep their reasoning (up to `</think>`), which the
+            templates of Qwen3 and DeepSeek-R1 take out; several turns of a reasoning model need it.
         eos_tokens: the tokens that end a completion; they replace those of the files.
 
     Raises:
@@ -59,6 +73,7 @@ class HuggingFace:
     path: str | None = None
     chat_template: str | None = None
     chat_options: dict[str, Any] = attrs.field(factory=dict)
+    keep_reasoning: bool = False
     eos_tokens: tuple[str, ...] = ()
 
     def make(self, corpus: Sequence[str]) -> HuggingFaceTokenizer:
@@ -89,13 +104,23 @@ class HuggingFace:
         place, text = self._template(source, chat_template, settings.get(CONFIG, {}))
         template = None
         if text:  # one of nothing would make every prompt empty
-            template = ChatTemplate(source=text, place=place, tokens=tokens, options=self.chat_options, moment=moment)
-        eos_ids = self._eos_ids(vocabulary, tokens, settings.get(GENERATION, {}), template, source.name)
+            template = ChatTemplate(
+                source=text,
+                place=place,
+                tokens=tokens,
+                options=self.chat_options,
+                moment=moment,
+                keep_reasoning=self.keep_reasoning,
+            )
+        generation = settings.get(GENERATION, {})
+        eos_ids = self._eos_ids(vocabulary, tokens, generation, template, source.name)
+        if not set(eos_ids) <= set(_listed(generation)):  # other programs end a completion where an export says
+            files[GENERATION] = json.dumps({**generation, "eos_token_id": list(eos_ids)}, indent=2).encode()
         return HuggingFaceTokenizer(
             files=files,
             template=template,
             eos_ids=eos_ids,
-            pad_id=_pad_id(vocabulary, tokens, settings.get(GENERATION, {}), eos_ids),
+            pad_id=_pad_id(vocabulary, tokens, generation, eos_ids),
             bos=_bos(vocabulary, tokens, settings.get(CONFIG, {}), f"{source.name}/{CONFIG}"),
         )
 
@@ -118,25 +143,44 @@ class HuggingFace:
         if self.eos_tokens:
             return tuple(_id(vocabulary, token, "tokenizer.huggingface.eos_tokens") for token in self.eos_tokens)
         found = [_id(vocabulary, tokens["eos_token"], f"{name}/{CONFIG}")] if "eos_token" in tokens else []
-        listed = generation.get("eos_token_id")
-        found += listed if isinstance(listed, list) else [] if listed is None else [listed]
+        found += _listed(generation)
         strange = [number for number in found if not _is_id(vocabulary, number)]
         if strange:
             raise DataError(
                 f"'{name}': eos_token_id = {strange[0]!r} is not an id of its {FILE}, which has"
                 f" {vocabulary.get_vocab_size():,}; is that the tokenizer of another model?"
             )
-        if not found:
+        last = _end_of_turn(vocabulary, template, found)
+        if not last and not found:
             raise DataError(
                 f"'{name}' does not say which token ends a completion: neither {CONFIG} nor {GENERATION} names one;"
                 " name it with --set tokenizer.huggingface.eos_tokens=('TOKEN',)"
             )
-        last = _end_of_turn(vocabulary, template, found)
         return tuple(dict.fromkeys([*last, *found]))
 
 
 def _processor(self: HuggingFaceTokenizer) -> Tokenizer:
     return _open(self.files[FILE], FILE)
+
+
+def _specials(self: HuggingFaceTokenizer) -> list[tuple[str, str]]:
+    """Return the first character and the rest, both escaped, of the special tokens that a text can spell out.
+
+    One of a single character cannot be parted, so it is not among them.
+    """
+    added = self._processor.get_added_tokens_decoder().items()
+    found = {token.content for number, token in added if token.special or number in self.eos_ids}
+    return [(re.escape(token[0]), re.escape(token[1:])) for token in sorted(found) if len(token) > 1]
+
+
+def _spelt(self: HuggingFaceTokenizer) -> re.Pattern[str]:
+    """Return a pattern of the first characters of special tokens."""
+    return re.compile("|".join(f"{first}(?={rest})" for first, rest in _specials(self)) or "(?!)")
+
+
+def _guarded(self: HuggingFaceTokenizer) -> re.Pattern[str]:
+    """Return a pattern of the guards in special tokens that are text."""
+    return re.compile("|".join(f"(?<={first}){GUARD}(?={rest})" for first, rest in _specials(self)) or "(?!)")
 
 
 def _size(self: HuggingFaceTokenizer) -> int:
@@ -148,7 +192,7 @@ class HuggingFaceTokenizer:
     """An open `tokenizer.json`; see `dovetail.protocols.Tokenizer`. Two are equal if their files and settings are.
 
     `vocab_size` is the largest id plus one, even if ids are missing. `bos` is the text in front of a plain prompt.
-    `files` are kept unchanged.
+    `files` are those of the source; only `generation_config.json` is rewritten, if it lacks one of `eos_ids`.
     """
 
     files: Mapping[str, bytes] = attrs.field(repr=False)
@@ -157,6 +201,12 @@ class HuggingFaceTokenizer:
     pad_id: int
     bos: str
     _processor: Any = attrs.field(init=False, repr=False, eq=False, default=attrs.Factory(_processor, takes_self=True))
+    _spelt: re.Pattern[str] = attrs.field(
+        init=False, repr=False, eq=False, default=attrs.Factory(_spelt, takes_self=True)
+    )
+    _guarded: re.Pattern[str] = attrs.field(
+        init=False, repr=False, eq=False, default=attrs.Factory(_guarded, takes_self=True)
+    )
     vocab_size: int = attrs.field(init=False, eq=False, default=attrs.Factory(_size, takes_self=True))
 
     @property
@@ -165,8 +215,25 @@ class HuggingFaceTokenizer:
         return self._processor.get_vocab(with_added_tokens=True)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text. Special tokens spelt out in it become special tokens; no others are added."""
-        return _encoded(self._processor, text, FILE)
+        """Return the ids of a text. Special tokens spelt out in it become special tokens; no others are added.
+
+        Those with the guard of `as_text` are read as text.
+        """
+        if GUARD not in text:
+            return _encoded(self._processor, text, FILE)
+        return [number for part in self._guarded.split(text) for number in _encoded(self._processor, part, FILE)]
+
+    def as_text(self, value: Any) -> Any:
+        """Return a text, or the texts in a list or a dict, with a guard in every special token that is spelt out."""
+        if isinstance(value, str):
+            return self._spelt.sub(rf"\g<0>{GUARD}", value)
+        if isinstance(value, Mapping):
+            return {self.as_text(key): self.as_text(each) for key, each in value.items()}
+        return [self.as_text(each) for each in value] if isinstance(value, list | tuple) else value
+
+    def _others_as_text(self, messages: Sequence[Message]) -> list[Message]:
+        """Guard all messages but the assistant's: some models mark their own reasoning with special tokens."""
+        return [each if each.get("role") == ASSISTANT else self.as_text(each) for each in messages]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of some ids without special tokens and ids out of range."""
@@ -187,16 +254,18 @@ class HuggingFaceTokenizer:
                 "the task gives messages, but the tokenizer has no chat template: name one with"
                 " --set tokenizer.huggingface.chat_template=FILE"
             )
-        return self.template.render(prompt, tools=tools)
+        check_messages(prompt)
+        return self.template.render(self._others_as_text(prompt), tools=self.as_text(tools))
 
     def bridge(self, messages: Sequence[Message]) -> list[int]:
         """Return the ids between an assistant's turn and its next one; see `dovetail.protocols.Tokenizer`."""
         if self.template is None:
-            return self.encode("".join(str(message["content"]) for message in messages))
-        return after_turn(self.encode(self.template.between(messages)), self.eos_ids, self.template.place)
+            return self.encode(self.as_text("".join(str(message["content"]) for message in messages)))
+        between = self.template.between(self._others_as_text(messages))
+        return after_turn(self.encode(between), self.eos_ids, self.template.place)
 
     def save(self, folder: Path) -> None:
-        """Write the original files, and the chat template in use."""
+        """Write the files, and the chat template in use."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in self.files.items():
             (folder / name).write_bytes(data)
@@ -323,7 +392,11 @@ def _id(vocabulary: Tokenizer, token: str, place: str) -> int:
 
 
 def _end_of_turn(vocabulary: Tokenizer, template: ChatTemplate | None, eos_ids: Sequence[int]) -> list[int]:
-    """Return the first of `eos_ids` that the template writes after an assistant's text; empty if it writes none."""
+    """Return the token with which the template ends an assistant's turn; empty if it writes none.
+
+    It is the special token that follows the assistant's text, which the files of base models do not list, or else the
+    first of `eos_ids` in what follows. Added tokens that are not special may be mere text, such as two line breaks.
+    """
     if template is None:
         return []
     try:
@@ -331,7 +404,19 @@ def _end_of_turn(vocabulary: Tokenizer, template: ChatTemplate | None, eos_ids: 
     except DataError:  # a template for conversations of another kind
         return []
     written = _encoded(vocabulary, rest, FILE)
+    if written and written[0] in _special_ids(vocabulary):
+        return written[:1]
     return [token for token in written if token in eos_ids][:1]
+
+
+def _special_ids(vocabulary: Tokenizer) -> set[int]:
+    return {number for number, token in vocabulary.get_added_tokens_decoder().items() if token.special}
+
+
+def _listed(generation: Mapping[str, Any]) -> list[Any]:
+    """Return the tokens that end a completion according to a `generation_config.json`."""
+    listed = generation.get("eos_token_id")
+    return listed if isinstance(listed, list) else [] if listed is None else [listed]
 
 
 def _pad_id(

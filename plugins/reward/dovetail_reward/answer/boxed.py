@@ -17,6 +17,6 @@ def boxed(completions: Sequence[str]) -> list[str | None]:
         completions: texts without special tokens.
 
     >>> boxed([r"so $\boxed{1{,}000}$", r"\boxed{42.0}", "42"])
-    ['1{,}000', '42', None]
+    ['1000', '42', None]
     """
     return [vote(boxed_answer(text)) for text in completions]

@@ -23,8 +23,10 @@ def need_library() -> None:
         raise ConfigError(needs("it", "the library math-verify", "math"))
 
 
-def equal(cases: Sequence[tuple[str, str]], *, time_limit: float, processes: int | None) -> list[bool]:
+def equal(cases: Sequence[tuple[str, ...]], *, time_limit: float, processes: int | None) -> list[bool]:
     r"""Return whether the library finds texts and right answers equal; one that takes too long counts as unequal.
+
+    A case is a text, the right answer, and perhaps a text to read instead if there is no mathematics in the first.
 
     A comparison may need any amount of time and memory, so both are limited. Only digits and operators of a text ever
     reach Python's own parser.
@@ -36,16 +38,18 @@ def equal(cases: Sequence[tuple[str, str]], *, time_limit: float, processes: int
     return [False if result is LATE else bool(result) for result in results]
 
 
-def load_equivalent() -> Callable[[str, str], bool]:
+def load_equivalent() -> Callable[..., bool]:
     """Import the library, limit the memory of this process, and return `equivalent`."""
     library = importlib.import_module("math_verify")
     latex, expression = library.LatexExtractionConfig(), library.ExprExtractionConfig()
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
     _limit_memory()
 
-    def equivalent(text: str, truth: str) -> bool:
+    def equivalent(text: str, truth: str, instead: str = "") -> bool:
         right = library.parse(rf"\boxed{{{truth}}}", [latex], parsing_timeout=None)
         found = library.parse(text, [expression, latex], parsing_timeout=None)
+        if instead and all(isinstance(each, str) for each in found):
+            found = library.parse(instead, [expression, latex], parsing_timeout=None)
         return library.verify(right, found, timeout_seconds=None)
 
     return equivalent

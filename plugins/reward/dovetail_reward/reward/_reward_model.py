@@ -40,12 +40,13 @@ class OpenModel:
 
     def continued(self, prompt: str, completion: str) -> list[int]:
         """Return the ids of a prompt, its completion, and the token that ends a turn."""
-        return [*self.tokenizer.encode(prompt + completion), self.tokenizer.eos_ids[0]]
+        text = prompt + self.tokenizer.as_text(completion)
+        return [*self.tokenizer.encode(text), self.tokenizer.eos_ids[0]]
 
     def answered(self, question: str | Sequence[Mapping[str, Any]], completion: str) -> list[int]:
         """Return the ids of a conversation that ends with the completion."""
         asked = [{"role": "user", "content": question}] if isinstance(question, str) else list(question)
-        messages = [*asked, {"role": "assistant", "content": completion}]
+        messages = self.tokenizer.as_text([*asked, {"role": "assistant", "content": completion}])
         assert self.tokenizer.template is not None
         return self.tokenizer.encode(self.tokenizer.template.render(messages, add_generation_prompt=False))
 

@@ -10,7 +10,7 @@ import attrs
 from annotated_types import Ge, Gt, Interval
 
 from dovetail.registry import declares
-from dovetail_reward._latex import boxed_answer, same_answer
+from dovetail_reward._latex import boxed_answer, same_answer, same_scale
 from dovetail_reward._numbers import Truth, number, spelled
 from dovetail_reward._verl import boxed_in_dapo
 from dovetail_reward.reward._equivalence import equal, need_library
@@ -100,7 +100,7 @@ class Geo3k:
         """Return whether an answer is right, without using the library; None if the library must decide."""
         if same_answer(guess, truth) or (self.verl_compatible and guess.strip() == truth.strip()):
             return True
-        if not guess.strip() or (self.verl_compatible and _ruled_out(guess, truth)):
+        if not guess.strip() or (_ruled_out(guess, truth) if self.verl_compatible else not same_scale(guess, truth)):
             return False
         return None
 

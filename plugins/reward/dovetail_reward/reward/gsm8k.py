@@ -10,6 +10,9 @@ from typing import Literal
 from dovetail.registry import declares
 from dovetail_reward._numbers import Truth, last_number, leading_number, number, spelled
 
+_MARK = re.compile(r"####+(?:\\(?:boxed|text|[(\[$])|[*_$€£{]|[^\S\n])*")
+_LONGEST = 1000
+"""Characters after a `####` that are read."""
 _VERL_STRICT = re.compile(r"#### (-?[0-9.,]+)")
 _VERL_FLEXIBLE = re.compile(r"-?[0-9.,]+")
 _VERL_READS = 300
@@ -30,11 +33,12 @@ def gsm8k(
     format_score: float = 0.0,
     verl_compatible: bool = False,
 ) -> list[float | None]:
-    """1.0 for the right number in the right place, `format_score` for another number there, 0.0 for none.
+    r"""1.0 for the right number in the right place, `format_score` for another number there, 0.0 for none.
 
-    The right place is after the last `####`, on the same line (`strict`), or the last number of the completion
-    (`flexible`). Numbers are compared by value. Solutions end like this in Cobbe et al. 2021, *Training verifiers to
-    solve math word problems*; the scores are those of verl.
+    The right place is after the last `####` that a number follows on the same line, between them at most a sign of a
+    currency, asterisks, `$` or `\boxed{` (`strict`), or the last number of the completion (`flexible`). Numbers are
+    compared by value; `1/2` and `1:30` are not 1. Solutions end like this in Cobbe et al. 2021, *Training verifiers to
+    solve math word problems*. The scores are those of verl but for the departures below.
 
     Args:
         completions: texts without special tokens.
@@ -47,9 +51,10 @@ def gsm8k(
         verl compares text: `72.`, `72.0`, `$72`, `.5` and `−5` are wrong answers there and so is, if flexible, `1,234`
         for 1234; a right answer written `1,234` cannot be matched if strict. It reads only the last 300 characters, so
         that white space at the end can make a right answer wrong. It reads the hyphen in `10-3` as a sign and `,` as a
-        number that earns the `format_score`, and requires exactly one space after `####`.
+        number that earns the `format_score`, `1/2` and `1:30` as 1, and `1,00,000` as 100000; and it requires exactly
+        one space, and nothing such as `**`, `€` or `\boxed{`, between `####` and the number.
 
-    >>> gsm8k(["6·7 is\\n#### 42.", "#### 41", "It is 42"], ["42"] * 3, format_score=0.1)
+    >>> gsm8k(["6·7 is\n#### 42.", "#### 41", "It is 42"], ["42"] * 3, format_score=0.1)
     [1.0, 0.1, 0.0]
     >>> gsm8k(["#### 42.", "#### 42"], ["42"] * 2, verl_compatible=True)
     [0.0, 1.0]
@@ -69,8 +74,12 @@ def _points(text: str, truth: str, method: str, format_score: float) -> float:
 
 
 def _marked(text: str) -> Decimal | None:
-    _, marked, rest = text.rpartition("####")
-    return leading_number(rest.partition("\n")[0].strip()) if marked else None
+    for mark in reversed(list(_MARK.finditer(text))):
+        line = text[mark.end() : mark.end() + _LONGEST].partition("\n")[0]
+        value = leading_number(line)
+        if value is not None:
+            return value
+    return None
 
 
 def _verl_points(text: str, truth: str, method: str, format_score: float) -> float:

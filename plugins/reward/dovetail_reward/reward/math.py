@@ -25,9 +25,9 @@ def hendrycks_math(
     r"""1.0 if the last box of a completion holds the right answer, otherwise 0.0.
 
     An answer is right if it is the same text in the normal form of Hendrycks et al. 2021, *Measuring mathematical
-    problem solving with the MATH dataset* (`\dfrac12`, `1/2` and `\frac{1}{2}` are equal, `x=5` is 5; units, degrees
-    and white space are ignored), or a number with the same value. Other equivalent forms, such as `2/4` and `1/2` or
-    `1+x^2` and `x^2+1`, do not match; use `math_verify` for these.
+    problem solving with the MATH dataset* (`\dfrac12`, `1/2` and `\frac{1}{2}` are equal, `x=5` is 5; degrees, white
+    space and a unit at the end, in `\text{...}`, are ignored), or a number with the same value. Other equivalent forms,
+    such as `2/4` and `1/2` or `1+x^2` and `x^2+1`, do not match; use `math_verify` for these.
 
     Args:
         completions: texts without special tokens.
@@ -37,8 +37,9 @@ def hendrycks_math(
 
     Departures:
         verl does not accept `1,000` or `1{,}000` for 1000, `yes` for `\text{yes}`, or `50%` for 50. It removes the unit
-        of `5\text{ cm}` but not of `5 \text{cm}`; it does not read `\fbox`, and prefers any `\boxed 4` to a
-        `\boxed{2}`, even to a later one. An answer of more than 1,000 characters is not read here.
+        of `5\text{ cm}` but not of `5 \text{cm}`, and everything else after the first `\text{ `, so that
+        `2.5\text{ million}` is 2.5; `-\frac{1}{2}` is not `-1/2`. It does not read `\fbox`, and prefers any `\boxed 4`
+        to a `\boxed{2}`, even to a later one. An answer of more than 1,000 characters is not read here.
 
     >>> hendrycks_math([r"So $\boxed{\dfrac12}$.", r"\boxed{2}", "1/2"], ["1/2"] * 3)
     [1.0, 0.0, 0.0]

@@ -13,6 +13,9 @@ from dovetail_reward.reward._minerva import minerva
 
 _VERL_READS = 300
 _VERL_READS_STRICT = 100
+_INLINE = re.compile(r"\\[()]")
+_SIDE = re.compile(r"(?<![\\\w])([a-zA-Z])\s*=")
+_MIXED = re.compile(r"(?<=\d) +(\d+)/(\d+)\s*$")
 _VERL_ANSWER = re.compile(r"answer\s*:\s*([^\n]+)", re.IGNORECASE)
 
 
@@ -30,10 +33,12 @@ def math_dapo(
 ) -> list[float | None]:
     r"""1.0 for the right answer, -1.0 for a wrong one or none.
 
-    The answer is the text after the last `Answer:`, to the end of its line, or without one the content of the last box.
-    It is right if it is the same text as the right answer after both are normalised as in Minerva (Lewkowycz et al.
-    2022, listing 1: no units, articles or `\text`, `1,000` as `1000`) and as in MATH (see reward `math`), or the same
-    number. Rewards of 1 and -1 are equation 7 of Yu et al. 2025, *DAPO*.
+    The answer is the last box after the last `Answer:` or `answer is:`, or without one the text there: a formula in
+    `\[...\]` or `$$...$$` or else the rest of the line, or the next line with text; a remark in parentheses such as
+    `(since 6 * 7 = 42)` at its end is left out. Without an `Answer:` it is the content of the last box. It is right if
+    it is the same text as the right answer after both are normalised as in Minerva (Lewkowycz et al. 2022, listing 1:
+    no units, articles or `\text`, `1,000` as `1000`) and as in MATH (see reward `math`), or the same number. Rewards of
+    1 and -1 are equation 7 of Yu et al. 2025, *DAPO*.
 
     Args:
         completions: texts without special tokens.
@@ -43,8 +48,10 @@ def math_dapo(
 
     Departures:
         verl does not normalise the answer in a box, so that `\boxed{\dfrac12}` is wrong for `\frac{1}{2}` although
-        `Answer: \frac12` is right; `42.` and `**42**` are wrong for 42. It reads only the last 300 characters (100 if
-        strict), and neither `\fbox` nor `\boxed 42`. An answer of more than 1,000 characters is not read here.
+        `Answer: \frac12` is right; `42.` and `**42**` are wrong for 42. It finds `** 42` in `**Answer:** 42`,
+        nothing in `**Answer**: 42`, and no box after the line of the `Answer:`. Of `$12$ or $13$` only the 12 counts,
+        and of `x=1, x=2` only the 2. It reads only the last 300 characters (100 if strict), and neither `\fbox` nor
+        `\boxed 42`. An answer of more than 1,000 characters is not read here.
 
     >>> math_dapo(["Answer: 42.", r"\boxed{42}", "42"], ["42"] * 3)
     [1.0, 1.0, -1.0]
@@ -63,9 +70,21 @@ def math_dapo(
 
 def _right(text: str, truth: str) -> bool:
     stated = stated_answer(text)
-    boxed = boxed_answer(text if stated is None else stated)
-    guess = stated if boxed is None else boxed
-    return guess is not None and same_answer(minerva(bare(guess)), minerva(bare(truth)))
+    guess = boxed_answer(text) if stated is None else stated
+    if guess is None:
+        return False
+    return same_answer(guess, truth) or same_answer(_normal(guess), _normal(truth))
+
+
+def _normal(answer: str) -> str:
+    """Normalise as Minerva does, but `$1$ or $2$`, `x = 1, x = 2` and `3 1/2` are not the answers 1, 2 and 31/2."""
+    answer = _INLINE.sub("$", bare(answer).replace(r"\$", ""))
+    if answer.count("$") > 2:
+        answer = answer.replace("$", "")
+    sides = _SIDE.findall(answer)
+    if len(sides) > 1 and len(set(sides)) == 1:
+        answer = _SIDE.sub("", answer)
+    return minerva(_MIXED.sub(r"\\frac{\1}{\2}", answer))
 
 
 def _right_strict(text: str, truth: str) -> bool:

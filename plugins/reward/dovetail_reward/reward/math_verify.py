@@ -9,7 +9,7 @@ import attrs
 from annotated_types import Ge, Gt
 
 from dovetail.registry import declares
-from dovetail_reward._latex import bare, boxed_answer, same_answer, stated_answer
+from dovetail_reward._latex import bare, boxed_answer, same_answer, same_scale, stated_answer
 from dovetail_reward._numbers import Truth, spelled
 from dovetail_reward.reward._equivalence import equal, need_library
 
@@ -24,10 +24,12 @@ from dovetail_reward.reward._equivalence import equal, need_library
 class MathVerify:
     r"""1.0 if the answer of a completion is mathematically equal to the right one, otherwise 0.0.
 
-    The answer is the content of the last box, or without one the text after the last `Answer:`, or else what the
-    library finds in the text. The library compares numbers to 6 decimals, expressions that simplify to one another,
-    sets, intervals, matrices and equations: https://github.com/huggingface/Math-Verify. Needs the extra `math`. Answers
-    that differ only in typography (see reward `math`) are compared without it.
+    The answer is the content of the last box, or without one the text after the last `Answer:` (see reward
+    `math_dapo`), or else, also if that text holds no mathematics, what the library finds in the completion. The library
+    compares numbers to 6 decimals, expressions that simplify to one another, sets, intervals, matrices and equations:
+    https://github.com/huggingface/Math-Verify. Needs the extra `math`. Answers that differ only in typography (see
+    reward `math`) are compared without it, and so are those of which only one has `million` or `p.m.`, words that it
+    leaves out.
 
     The library runs in separate processes, because a comparison may need any amount of time and memory.
 
@@ -63,23 +65,30 @@ class MathVerify:
     def __call__(self, completions: Sequence[str], answer: Sequence[Truth]) -> list[float | None]:
         """Return one score per completion."""
         scores: list[float | None] = [None] * len(completions)
-        open_cases: dict[int, tuple[str, str]] = {}
+        open_cases: dict[int, tuple[str, ...]] = {}
         for i, (text, truth) in enumerate(zip(completions, answer, strict=True)):
             if truth is None:
                 continue
-            guess = None if self.verl_compatible else _stated(text)
-            if guess and same_answer(guess, spelled(truth)):
-                scores[i] = 1.0
+            case = (text, spelled(truth)) if self.verl_compatible else _case(text, spelled(truth))
+            if isinstance(case, tuple):
+                open_cases[i] = case
             else:
-                open_cases[i] = (text if guess is None else rf"\boxed{{{guess}}}", spelled(truth))
+                scores[i] = case
         found = equal(list(open_cases.values()), time_limit=self.time_limit, processes=self.processes)
         for i, right in zip(open_cases, found, strict=True):
             scores[i] = float(right)
         return scores
 
 
-def _stated(text: str) -> str | None:
-    boxed, stated = boxed_answer(text), stated_answer(text)
-    if boxed is None and stated is not None:
-        return bare(stated)
-    return boxed
+def _case(text: str, truth: str) -> float | tuple[str, ...]:
+    """Return the score where the library is not needed, else what it must compare."""
+    boxed = boxed_answer(text)
+    guess = stated_answer(text) if boxed is None else boxed
+    if not guess:
+        return (text if guess is None else r"\boxed{}"), truth
+    if same_answer(guess, truth):
+        return 1.0
+    if not same_scale(guess, truth):
+        return 0.0
+    case = rf"\boxed{{{bare(guess)}}}", truth
+    return case if boxed is not None else (*case, text)

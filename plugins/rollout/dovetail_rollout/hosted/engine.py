@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 import attrs
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
 from dovetail.config.settings import Sampling
 from dovetail.errors import CompletionsFailed, ConfigError, RunError
 from dovetail.protocols import Completions, Weights
-from dovetail_rollout.checks import check_prompts, prompt_positions, unknown_ids
+from dovetail_rollout.checks import check_prompts, prompt_positions
 from dovetail_rollout.decoding.stops import first_stop
 from dovetail_rollout.hosted.calls import Form, Place
 from dovetail_rollout.hosted.draft import Draft
 from dovetail_rollout.hosted.handover import Handover
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, Host, HostLost, Interrupt, Request
+from dovetail_rollout.hosted.restarts import Restarts
+from dovetail_rollout.hosted.seeds import seeds_of
+from dovetail_rollout.hosted.turns import HostedTurns
 
 T = TypeVar("T")
 SHOWN_FAILURES: Final = 3
@@ -38,8 +42,9 @@ class HostedEngine:
         name: the component's name, for messages.
         host: serves `folder`, which has the weights of `version`.
         handover: writes the weights at each sync.
-        restarts: how often a lost host may still be restarted.
+        restarts: how often a lost host may be restarted.
         vocabulary_logps: whether the host reports log-probabilities over the whole vocabulary if asked to.
+        compiles: whether the host compiles calls of each size, so that rounds of episodes are padded to few sizes.
     """
 
     name: str
@@ -50,8 +55,9 @@ class HostedEngine:
     eos_ids: tuple[int, ...]
     pad_id: int
     decode: Callable[[Sequence[int]], str] = attrs.field(repr=False)
-    restarts: int
+    restarts: Restarts
     vocabulary_logps: bool = False
+    compiles: bool = False
     version: int = 0
     closed: bool = False
     pace: float | None = None
@@ -73,27 +79,63 @@ class HostedEngine:
             CompletionsFailed: if every completion failed.
             RunError: after `close`, or if the host is lost for good.
         """
-        self._check_open()
-        check_prompts(prompt_tokens, prompt_mask, keys)
-        if not self.vocabulary_logps:
-            _check_reported(self.name, sampling)
-        mask, seeds = np.asarray(prompt_mask, bool), seeds_of(keys)
-        prompts = [row[kept].tolist() for row, kept in zip(np.asarray(prompt_tokens), mask, strict=True)]
-        refused = unknown_ids(prompt_tokens, mask, self.vocab_size) | ~mask.any(axis=1)
+        prompts, seeds = _prompts(prompt_tokens, prompt_mask, keys), seeds_of(keys)
         words = np.asarray(jax.random.key_data(keys))
         longest = max(map(len, prompts), default=0)
-        batch = Form(keys.shape[0], keys.shape[1], prompt_positions(longest, mask.shape[1]))
+        batch = Form(keys.shape[0], keys.shape[1], prompt_positions(longest, prompt_mask.shape[1]))
         requests = [
             Request(prompts[p], int(seeds[p, s]), tuple(words[p, s].tolist()), place=Place(p, s, batch))
             for p, s in np.ndindex(*keys.shape)
-            if not refused[p]
         ]
+        return self.complete(requests, sampling, newer)
+
+    def turns(
+        self,
+        prompt_tokens: Int[np.ndarray, "prompt position"],
+        prompt_mask: Bool[np.ndarray, "prompt position"],
+        keys: Key[Array, "prompt sample"],
+        sampling: Sampling,
+        max_turn_tokens: int,
+        newer: Callable[[], tuple[Weights, int] | None] | None = None,
+    ) -> HostedTurns | None:
+        """Return completions of several turns; None if the host compiles calls of each size.
+
+        Raises:
+            ConfigError: as for `generate`.
+        """
+        if self.compiles:
+            return None
+        said = [list(ids) for ids in _prompts(prompt_tokens, prompt_mask, keys) for _ in range(keys.shape[1])]
+        return HostedTurns(
+            engine=self,
+            keys=keys,
+            sampling=attrs.evolve(sampling, max_tokens=min(max_turn_tokens, sampling.max_tokens)),
+            said=said,
+            full=[len(ids) + sampling.max_tokens for ids in said],
+            version=self.version,
+            newer=newer,
+        )
+
+    def complete(
+        self,
+        requests: Sequence[Request],
+        sampling: Sampling,
+        newer: Callable[[], tuple[Weights, int] | None] | None = None,
+    ) -> Completions:
+        """Sample a completion for each request; raises as `generate`."""
+        self._check_open()
+        if not self.vocabulary_logps:
+            _check_reported(self.name, sampling)
         ends = Ends(eos_ids=self.eos_ids, stopped=stopped(sampling.stop, self.decode) if sampling.stop else None)
-        version, drawn = self.version, self._drawn(requests, sampling, ends, newer) if requests else []
-        answers = iter(drawn)
+        fit = [self._is_fit(request.prompt) for request in requests]
+        asked, version = list(itertools.compress(requests, fit)), self.version
+        answers = iter(self._drawn(asked, sampling, ends, newer) if asked else [])
         unfit = Failure(f"a prompt is empty, or has ids outside the vocabulary of {self.vocab_size:,}")
-        drawn = [unfit if refused[p] else next(answers) for p, _ in np.ndindex(*keys.shape)]
+        drawn = [next(answers) if each else unfit for each in fit]
         return self._completions(drawn, sampling, ends, version)
+
+    def _is_fit(self, prompt: list[int]) -> bool:
+        return bool(prompt) and min(prompt) >= 0 and max(prompt) < self.vocab_size
 
     def _drawn(
         self,
@@ -105,7 +147,10 @@ class HostedEngine:
         """Have the host complete the requests; those that newer weights break off go on under these."""
         if newer is None:
             return self._with_restarts(lambda: self.host.complete(requests, sampling, ends))
-        drafts = [Draft(request, lambda tokens: ends.are_met(tokens, sampling.max_tokens)) for request in requests]
+        mosts = [request.most(sampling.max_tokens) for request in requests]
+        drafts = [
+            Draft(request, partial(ends.are_met, most=most)) for request, most in zip(requests, mosts, strict=True)
+        ]
         while left := [draft for draft in drafts if draft.answer is None]:
             interrupt = Interrupt(newer)
             until = attrs.evolve(ends, interrupt=interrupt)
@@ -173,7 +218,7 @@ class HostedEngine:
             raise CompletionsFailed(f"every completion failed: {reasons}")
         if failed:
             warnings.warn(
-                f"completions {list(failed)} failed and are left out: {reasons}", RuntimeWarning, stacklevel=4
+                f"completions {list(failed)} failed and are left out: {reasons}", RuntimeWarning, stacklevel=5
             )
 
     def sync(self, weights: Weights, version: int) -> None:
@@ -205,9 +250,8 @@ class HostedEngine:
                 return use()
             except HostLost as lost:
                 self.host.stop()
-                if not self.restarts:
+                if not self.restarts.take():
                     raise RunError(f"rollout engine '{self.name}' is lost: {lost}") from lost
-                self.restarts -= 1
                 warnings.warn(f"rollout engine '{self.name}' is restarted: {lost}", RuntimeWarning, stacklevel=4)
             self.host.start(self.folder)
 
@@ -216,15 +260,14 @@ class HostedEngine:
             raise RunError(f"this rollout engine, '{self.name}', is closed; open another one")
 
 
-def seeds_of(keys: Key[Array, "prompt sample"]) -> Int[np.ndarray, "prompt sample"]:
-    """Return a seed of 63 bits for each key, whatever the kind of key."""
-    words = np.asarray(_words(keys)).astype(np.int64)
-    return ((words[..., 0] & 0x7FFFFFFF) << 32) | words[..., 1]
-
-
-@jax.jit
-def _words(keys: Key[Array, "prompt sample"]) -> Int[Array, "prompt sample word"]:
-    return jax.vmap(jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32)))(keys)
+def _prompts(
+    tokens: Int[np.ndarray, "prompt position"],
+    mask: Bool[np.ndarray, "prompt position"],
+    keys: Key[Array, "prompt sample"],
+) -> list[list[int]]:
+    """Return the ids of prompts without their padding."""
+    check_prompts(tokens, mask, keys)
+    return [row[kept].tolist() for row, kept in zip(np.asarray(tokens), np.asarray(mask, bool), strict=True)]
 
 
 def stopped(strings: tuple[str, ...], decode: Callable[[Sequence[int]], str]) -> Callable[..., int | None]:

@@ -21,6 +21,7 @@ from dovetail_rollout.hosted.busy import Busy
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Overdue, Replica, Request
 from dovetail_rollout.hosted.ledger import Ledger, Room, Sending
 from dovetail_rollout.hosted.member import Member, State
+from dovetail_rollout.hosted.restarts import Restarts
 from dovetail_rollout.hosted.roster import Roster
 from dovetail_rollout.kinds import Launcher, Place, Places
 
@@ -62,7 +63,7 @@ class Fleet:
         launcher: determines where the replicas run.
         replica: returns the host of a replica, given its place.
         count: number of replicas.
-        restarts: how often each replica may be restarted.
+        restarts: how often within an hour each replica may be restarted.
         floor: the least number of replicas that must be left, including those being restarted.
         call: returns which call a request belongs to, for replicas that complete several in one; None if none does.
     """
@@ -113,7 +114,7 @@ class Fleet:
             wanted=lambda: self.folder,
             changed=self._changed,
             tell=self.news.put,
-            restarts=self.restarts,
+            restarts=Restarts(self.restarts),
         )
         member.start()
         return member
@@ -123,7 +124,7 @@ class Fleet:
         self._muster()
         for room in self._rooms()[:1]:
             self.members[room.replica].host.share([], sampling, ends)  # refuses settings that no replica takes
-        costs = [len(request.prompt) + sampling.max_tokens for request in requests]
+        costs = [len(request.prompt) + request.most(sampling.max_tokens) for request in requests]
         ledger = Ledger.of(costs, [self.call(request) for request in requests] if self.call else None)
         self.outcomes = outcomes = SimpleQueue()
         pool = ThreadPoolExecutor(len(requests), thread_name_prefix=self.name)

@@ -174,6 +174,13 @@ def adapted(folder: Path) -> Mapping[str, Any] | None:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
+def config_of(folder: Path) -> Mapping[str, Any]:
+    """Return the `config.json` of a folder, or of the model that its adapter is for."""
+    adapter = adapted(folder)
+    base = folder if adapter is None else Path(adapter["base_model_name_or_path"])
+    return json.loads((base / "config.json").read_text(encoding="utf-8"))
+
+
 def dtype_of(folder: Path) -> str:
     """Return the type that a host should compute in with the model of a folder: as the policy does.
 
@@ -181,7 +188,5 @@ def dtype_of(folder: Path) -> str:
     """
     if (folder / COMPUTED_IN).is_file():
         return (folder / COMPUTED_IN).read_text(encoding="utf-8")
-    adapter = adapted(folder)
-    base = folder if adapter is None else Path(adapter["base_model_name_or_path"])
-    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    config = config_of(folder)
     return str(config.get("dtype") or config.get("torch_dtype") or "auto")

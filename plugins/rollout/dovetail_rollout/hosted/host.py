@@ -28,6 +28,7 @@ class Request:
         seed: 63 bits made from the completion's key.
         key: the words of the key itself, for hosts that draw as we do.
         drawn: how many tokens at the end of the prompt are the completion's own, sampled by earlier weights.
+        limit: how many tokens the completion may have; None is as many as any.
         place: its place in its batch; None if it has none.
     """
 
@@ -35,7 +36,16 @@ class Request:
     seed: int
     key: tuple[int, ...] = ()
     drawn: int = 0
+    limit: int | None = None
     place: Place | None = None
+
+    def most(self, usual: int) -> int:
+        """Return how many tokens may be sampled for it, where `usual` is the limit of any.
+
+        >>> [Request([5, 6], seed=1, drawn=1, limit=limit).most(8) for limit in (None, 3)]
+        [7, 2]
+        """
+        return (usual if self.limit is None else self.limit) - self.drawn
 
 
 @attrs.frozen
@@ -137,7 +147,7 @@ class Host(Protocol):
         ...
 
     def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
-        """Complete each prompt.
+        """Complete each prompt, with at most `request.most(sampling.max_tokens)` tokens.
 
         A completion may go on beyond the point where `ends.stopped` ends it; the caller cuts it.
 

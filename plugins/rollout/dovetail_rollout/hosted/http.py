@@ -123,6 +123,10 @@ class JsonClient:
                 if line.startswith(b"data: "):
                     yield json.loads(line[len(b"data: ") :])
 
+    def pause(self, seconds: float) -> None:
+        """Wait, or until `close` is called."""
+        self._closed.wait(seconds)
+
     def close(self) -> None:
         """Break all connections that are waiting for an answer, and make no new ones."""
         with self._lock:

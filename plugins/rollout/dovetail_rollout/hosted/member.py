@@ -12,6 +12,7 @@ import attrs
 
 from dovetail.errors import RunError
 from dovetail_rollout.hosted.host import HostLost, Replica
+from dovetail_rollout.hosted.restarts import Restarts
 
 
 class State(enum.Enum):
@@ -45,7 +46,7 @@ class Member:
     wanted: Callable[[], Path | None]
     changed: Callable[[], None]
     tell: Callable[[str], None]
-    restarts: int
+    restarts: Restarts
     state: State = State.JOINING
     confirmed: Path | None = None
     reads: Path | None = None
@@ -148,7 +149,7 @@ class Member:
         with self.lock:
             closed = self.state is State.GONE or self.wanted() is None
             self.losses.append(words)
-            again = not first and not closed and len(self.losses) <= self.restarts
+            again = not first and not closed and self.restarts.take()
             self.state = State.JOINING if again else State.GONE
         if not closed:
             self.tell(f"replica {self.number} is {'restarted' if again else 'lost'}: {words}")

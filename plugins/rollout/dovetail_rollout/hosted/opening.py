@@ -16,6 +16,7 @@ from dovetail_rollout.hosted.fleet import Fleet
 from dovetail_rollout.hosted.handover import Handover
 from dovetail_rollout.hosted.host import Host
 from dovetail_rollout.hosted.probe import Probe
+from dovetail_rollout.hosted.restarts import Restarts
 from dovetail_rollout.hosted.vanilla_process import Calls, VanillaProcess
 from dovetail_rollout.kinds import Launcher, Place
 
@@ -35,9 +36,9 @@ class Opening:
         folder: where the model was loaded from; None if it is a `model.decoder`.
         adapter: whether to hand over only the adapter.
         handover: where weights are written.
-        restarts: how often a lost host is restarted.
+        restarts: how often within an hour a lost host is restarted.
         probe: how far its log-probabilities may be from ours; see `Probe.tolerance`.
-        vocabulary_logps: see `HostedEngine`.
+        vocabulary_logps, compiles: see `HostedEngine`.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Opening:
     restarts: int
     probe: float | None
     vocabulary_logps: bool = False
+    compiles: bool = False
 
     def open(self, graphdef: Any, weights: Weights, tokenizer: Tokenizer) -> HostedEngine:
         """Write the weights, which are version 0, and start the host with them.
@@ -91,8 +93,9 @@ class Opening:
             eos_ids=tuple(tokenizer.eos_ids),
             pad_id=tokenizer.pad_id,
             decode=tokenizer.decode,
-            restarts=self.restarts,
+            restarts=Restarts(self.restarts),
             vocabulary_logps=self.vocabulary_logps,
+            compiles=self.compiles,
         )
         try:
             self.host.start(folder)
@@ -128,4 +131,5 @@ def of_vanilla(vanilla: Any, launcher: Launcher) -> Opening:
         restarts=0,
         probe=None,
         vocabulary_logps=True,
+        compiles=True,
     )

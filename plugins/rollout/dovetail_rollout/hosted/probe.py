@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+from collections.abc import Mapping
 from typing import Any, Final
 
 import attrs
@@ -17,12 +19,13 @@ from dovetail.devices.mesh import Devices
 from dovetail.errors import RunError
 from dovetail.protocols import Weights
 from dovetail_rollout.hosted.engine import HostedEngine
-from dovetail_rollout.hosted.handover import dtype_of
+from dovetail_rollout.hosted.handover import config_of, dtype_of
 
 PROMPTS: Final = 4
 LENGTH: Final = 48
 """Tokens of a prompt: rotary positions of a wrong base are far apart by then."""
 MAX_TOKENS: Final = 8
+ORIGINAL: Final = "original_max_position_embeddings"
 EXACT: Final = 0.01
 HALF: Final = 0.25
 """Nats by which log-probabilities may differ on average in float32, and where anything has 16 bits."""
@@ -32,8 +35,10 @@ HALF: Final = 0.25
 class Probe:
     """Compares a host with the model that it should be serving.
 
-    A host that reads a folder in another way (another base of the rotary positions, no window, no scaling) samples from
-    another policy without a word, and the run would only be slow to learn.
+    A host that reads a folder in another way (another base of the rotary positions, another norm, an adapter left out)
+    samples from another policy without a word, and the run would only be slow to learn. What matters only over more
+    tokens than these, a window of attention or the scaling of positions beyond the original length, is not compared:
+    where a model has it, that is said.
 
     Attributes:
         graphdef: the structure of the model.
@@ -63,6 +68,12 @@ class Probe:
         # a comparison with NaN is false, so that a host that reports none is refused too
         if not float(np.mean(apart)) <= allowed:
             raise RunError(_refusal(engine, apart, allowed))
+        for what, length in beyond(config_of(engine.folder), LENGTH + MAX_TOKENS).items():
+            print(
+                f"rollout engine '{engine.name}': log-probabilities were compared over {LENGTH + MAX_TOKENS} tokens,"
+                f" which do not reach this model's {what} = {length}; mismatch/abs_mean shows how it reads longer ones",
+                file=sys.stderr,
+            )
 
     def _prompts(self, engine: HostedEngine) -> Int[np.ndarray, "prompt position"]:
         """Return ids drawn at random: every model has them, whatever its tokenizer."""
@@ -90,6 +101,23 @@ def _score(
     hidden = model(tokens, mask)[0][:, LENGTH - 1 : -1]
     logps = jax.nn.log_softmax(model.logits(hidden).astype(jnp.float32), axis=-1)
     return hidden, jnp.take_along_axis(logps, tokens[:, LENGTH:, None], axis=-1)[..., 0]
+
+
+def beyond(config: Mapping[str, Any], tokens: int) -> dict[str, int]:
+    """Return the lengths in a `config.json`, by their names, from which on a model does what it did not do before.
+
+    >>> beyond({"sliding_window": 4096, "rope_scaling": {"original_max_position_embeddings": 8192}}, tokens=56)
+    {'sliding_window': 4096, 'original_max_position_embeddings': 8192}
+    >>> beyond({"sliding_window": 4096, "use_sliding_window": False}, tokens=56)
+    {}
+    """
+    config = config.get("text_config") or config
+    ropes = [config, config.get("rope_scaling") or {}, config.get("rope_parameters") or {}]
+    ropes += [rope for rope in ropes[-1].values() if isinstance(rope, Mapping)]  # one for each type of layer
+    window = config.get("sliding_window") if config.get("use_sliding_window", True) else None
+    found = {"sliding_window": [window], ORIGINAL: [rope.get(ORIGINAL) for rope in ropes]}
+    least = {name: min(filter(None, lengths), default=0) for name, lengths in found.items()}
+    return {name: int(length) for name, length in least.items() if length > tokens}
 
 
 def _refusal(engine: HostedEngine, apart: Float[np.ndarray, "token"], allowed: float) -> str:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import attrs
 
+from dovetail.progress import SAMPLING, so_far
+from dovetail_rollout.hosted.host import Ends, HostLost
 from dovetail_rollout.hosted.http import JsonClient
 from dovetail_rollout.hosted.process import on_a_free_port
 from dovetail_rollout.kinds import Place, Program, Running
 
+TELL_SECONDS: Final = 2.0
+"""Between two reports of how many completions are there."""
+HEALTH_SECONDS: Final = 10.0
+"""Between two health checks of a busy server."""
+ANSWER_SECONDS: Final = 30.0
+"""How long a server may take to answer a request that needs no computation."""
 STARTING_SECONDS: Final = 5.0
 """How long one question may take while a program starts: who has taken its port meanwhile may never answer."""
 
@@ -62,6 +73,38 @@ class Served(ABC):
             return process, client
 
         return on_a_free_port(begin)
+
+    @abstractmethod
+    def epitaph(self, what: str) -> str:
+        """Say what happened, where, and how its process ended."""
+
+    def await_all(self, futures: Sequence[Future[Any]], ends: Ends | None = None) -> None:
+        """Wait for answers, and ask a server that has been silent for long how it is.
+
+        Raises:
+            HostLost: if it does not say that it is well.
+            Exception: the first one of a call. Those that still wait are then cut.
+        """
+        waiting, heard = set(futures), time.monotonic()
+        usual = min(TELL_SECONDS, HEALTH_SECONDS)
+        try:
+            while waiting:
+                done, waiting = wait(waiting, ends.look(usual) if ends else usual, FIRST_EXCEPTION)
+                if ends is not None and ends.interrupts_now():
+                    self.hang_up()
+                if ends is not None and (done or ends.interrupt is None):
+                    so_far(SAMPLING, len(futures) - len(waiting), len(futures))
+                for future in done:
+                    future.result()
+                if done:
+                    heard = time.monotonic()
+                elif time.monotonic() - heard >= HEALTH_SECONDS:
+                    heard = time.monotonic()
+                    if not self.healthy():
+                        raise HostLost(self.epitaph("it does not answer"))
+        finally:
+            if waiting:
+                self.cut()
 
     def cut(self) -> None:
         """Hang up on all requests."""

@@ -17,12 +17,11 @@ from dovetail.config.settings import Sampling
 from dovetail_rollout.hosted.calls import Form, Place, call_of, form_of_call, share_of
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Request
 from dovetail_rollout.hosted.http import BROKEN, Refused
-from dovetail_rollout.hosted.served import Served
+from dovetail_rollout.hosted.served import ANSWER_SECONDS, Served
 from dovetail_rollout.kinds import Program
 
 SERVER: Final = "dovetail_rollout.hosted.vanilla_server"
 TOKEN: Final = "DOVETAIL_VANILLA_TOKEN"
-ANSWER_SECONDS: Final = 30.0
 REQUEST_SECONDS: Final = 24 * 3600.0
 """How long a batch may take: a process that hangs ends the run at last."""
 

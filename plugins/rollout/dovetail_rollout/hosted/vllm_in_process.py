@@ -85,7 +85,8 @@ class VllmInProcess:
         names = [str(next(self.numbers)) for _ in requests]
         found: dict[str, Answer | Failure] = {}
         for name, request in zip(names, requests, strict=True):
-            params = self.vllm.SamplingParams(**settings, seed=request.seed, detokenize=False)
+            own = {"seed": request.seed, "max_tokens": request.most(sampling.max_tokens)}
+            params = self.vllm.SamplingParams(**{**settings, **own}, detokenize=False)
             try:
                 self._engine.add_request(name, {"prompt_token_ids": request.prompt}, params, lora_request=self.adapter)
             except ValueError as error:

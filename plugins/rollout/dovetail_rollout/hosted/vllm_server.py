@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -16,27 +16,29 @@ import attrs
 
 from dovetail.config.settings import Sampling
 from dovetail.errors import ConfigError, RunError
-from dovetail.progress import SAMPLING, so_far
 from dovetail_rollout.hosted.answers import choices_of
 from dovetail_rollout.hosted.handover import adapted, dtype_of
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Overdue, Request
-from dovetail_rollout.hosted.http import BROKEN, JsonClient, Late, Refused
-from dovetail_rollout.hosted.served import Served
+from dovetail_rollout.hosted.http import BROKEN, JsonClient, Late, Refused, TooLarge
+from dovetail_rollout.hosted.served import ANSWER_SECONDS, Served
 from dovetail_rollout.kinds import Program
 
 NAME: Final = "policy"
 ADAPTER: Final = "adapter"
 CHUNK: Final = 16
 """Tokens between two checks for stop strings."""
-TELL_SECONDS: Final = 2.0
-"""Between two reports of how many completions are there."""
-HEALTH_SECONDS: Final = 10.0
-"""Between two health checks of a busy server."""
-ANSWER_SECONDS: Final = 30.0
-"""How long a server may take to answer a request that needs no computation."""
 INSIDE: Final = Path(__file__).parents[1] / "inside"
 FORGET_TRIES: Final = 50
-BAD_REQUEST: Final = range(400, 500)
+UNWELCOME: Final = {
+    401: "set VLLM_API_KEY to the server's key",
+    403: "set VLLM_API_KEY to a key that may use it",
+    404: "it has no such route, or not this run's model any more (docs/engines.md)",
+}
+"""Statuses that every other request would have as well, and what to do."""
+BUSY: Final = (408, 425, 429)
+"""Statuses that a request need not have again, as those from 500."""
+PAUSES: Final = (0.5, 2.0, 8.0)
+"""Seconds before each repetition of a request that a healthy server did not answer."""
 KEY: Final = "VLLM_API_KEY"
 LEAST_TEMPERATURE: Final = 0.01
 LORA_RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -168,31 +170,13 @@ class VllmServer(Served):
         body = {"model": self.model} | completion_settings(sampling, ends)
         pool = ThreadPoolExecutor(min(self.calls, len(requests)), thread_name_prefix="vllm")
         futures = [pool.submit(self._one, self._connected, request, body, ends) for request in requests]
-        waiting = set(futures)
         try:
-            asked = time.monotonic()
-            look = ends.look(min(TELL_SECONDS, HEALTH_SECONDS))
-            while waiting:
-                done, waiting = wait(waiting, look, FIRST_EXCEPTION)
-                if ends.interrupts_now():
-                    self.hang_up()
-                if done or ends.interrupt is None:
-                    so_far(SAMPLING, len(futures) - len(waiting), len(futures))
-                for future in done:
-                    future.result()
-                if done:
-                    asked = time.monotonic()
-                elif time.monotonic() - asked >= HEALTH_SECONDS:
-                    asked = time.monotonic()
-                    if not self.healthy():
-                        raise HostLost(self.epitaph("it does not answer"))
+            self.await_all(futures, ends)
         except Refused as refused:
             raise HostLost(self.epitaph(f"it answers with {refused}")) from refused
         except BROKEN as error:
             raise HostLost(self.epitaph(self._broke(error))) from error
         finally:
-            if waiting:
-                self.cut()
             pool.shutdown(cancel_futures=True)
         if self.sleeps:
             self._call("/sleep?level=1")
@@ -217,8 +201,21 @@ class VllmServer(Served):
     def _one(
         self, client: JsonClient, request: Request, body: dict[str, Any], ends: Ends
     ) -> Answer | Failure | Overdue:
-        asked, began, mine = {**body, "prompt": request.prompt, "seed": request.seed}, time.monotonic(), object()
-        asked["max_tokens"] -= request.drawn
+        """Ask for a completion, and again, with its seed, if a server that is well does not answer it."""
+        for pause in PAUSES:
+            try:
+                return self._asked(client, request, body, ends)
+            except (Refused, *BROKEN) as error:
+                if not _is_passing(error) or not self.healthy():
+                    raise
+            client.pause(pause)
+        return self._asked(client, request, body, ends)
+
+    def _asked(
+        self, client: JsonClient, request: Request, body: dict[str, Any], ends: Ends
+    ) -> Answer | Failure | Overdue:
+        own = {"prompt": request.prompt, "seed": request.seed, "max_tokens": request.most(body["max_tokens"])}
+        asked, began, mine = {**body, **own}, time.monotonic(), object()
         self.asked.add(mine)
         try:
             if ends.stopped is None and ends.interrupt is None:
@@ -231,7 +228,8 @@ class VllmServer(Served):
                 raise
             return Overdue(self._broke(late))
         except Refused as refused:
-            if refused.status not in BAD_REQUEST:
+            self._check_welcome("/v1/completions", refused)
+            if _is_passing(refused) or not 400 <= refused.status < 500:
                 raise
             return Failure(refused.text)
         finally:
@@ -308,9 +306,22 @@ class VllmServer(Served):
         try:
             return self._connected.post(path, body, timeout=self.request_seconds)
         except Refused as refused:
+            self._check_welcome(path, refused)
             raise HostLost(self.epitaph(f"{path} answers with {refused}")) from refused
         except BROKEN as error:
             raise HostLost(self.epitaph(f"{path}: {self._broke(error)}")) from error
+
+    def _check_welcome(self, path: str, refused: Refused) -> None:
+        """End the run if a server refuses not this request but all.
+
+        Raises:
+            RunError: with what to do.
+        """
+        if refused.status in UNWELCOME:
+            where = f" at {self.client.url}" if self.client else ""
+            raise RunError(
+                f"the vLLM server{where} answers {path} with {refused}; {UNWELCOME[refused.status]}"
+            ) from refused
 
     def _broke(self, error: Exception) -> str:
         if isinstance(error, Late):
@@ -332,6 +343,17 @@ def environment(token: str) -> dict[str, str]:
     """Return the environment of our server: this process's, vLLM's settings, the path of our additions, and a token."""
     path = os.pathsep.join(filter(None, (str(INSIDE), os.environ.get("PYTHONPATH"))))
     return {**os.environ, **ENVIRONMENT, "PYTHONPATH": path, KEY: token}
+
+
+def _is_passing(error: Exception) -> bool:
+    """Return whether a request that was not answered may be answered the next time.
+
+    >>> [_is_passing(error) for error in (Refused(503, ""), Refused(400, ""), ConnectionResetError(), Late())]
+    [True, False, True, False]
+    """
+    if isinstance(error, Refused):
+        return error.status in BUSY or error.status >= 500
+    return not isinstance(error, Late | TooLarge)
 
 
 def completion_settings(sampling: Sampling, ends: Ends) -> dict[str, Any]:

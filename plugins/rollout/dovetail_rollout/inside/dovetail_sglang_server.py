@@ -83,11 +83,11 @@ def load(engine: Any, folder: str) -> None:
 
 
 def complete(engine: Any, asked: dict[str, Any]) -> list[dict[str, Any]]:
-    """Complete prompts, each with its own seed and the common settings."""
-    requests = asked["requests"]
+    """Complete prompts, each with its own seed and limit, and the common settings."""
+    prompts = [request.pop("prompt") for request in asked["requests"]]
     answers = engine.generate(
-        input_ids=[request["prompt"] for request in requests],
-        sampling_params=[asked["settings"] | {"sampling_seed": request["seed"]} for request in requests],
+        input_ids=prompts,
+        sampling_params=[asked["settings"] | own for own in asked["requests"]],
         return_logprob=True,
     )
     return [

@@ -8,7 +8,7 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Final
@@ -25,16 +25,18 @@ from dovetail_rollout.hosted.answers import tokens_of
 from dovetail_rollout.hosted.engine import HostedEngine
 from dovetail_rollout.hosted.handover import dtype_of
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Request
-from dovetail_rollout.hosted.http import BROKEN, JsonClient, Refused
+from dovetail_rollout.hosted.http import BROKEN, Late, Refused
 from dovetail_rollout.hosted.opening import Opening
-from dovetail_rollout.hosted.process import GuardedProcess, find_python, free_port, on_a_free_port
+from dovetail_rollout.hosted.process import find_python
+from dovetail_rollout.hosted.served import ANSWER_SECONDS, Served
+from dovetail_rollout.kinds import Program
+from dovetail_rollout.launcher.local import Here
 
 PYTHON: Final = "DOVETAIL_SGLANG_PYTHON"
 """Environment variable: the interpreter of an environment where sgl-jax is installed."""
 TOKEN: Final = "DOVETAIL_SGLANG_TOKEN"
 """Environment variable of the process: what a request has to bring, as every user of a machine can call its ports."""
 SCRIPT: Final = Path(__file__).parents[1] / "inside" / "dovetail_sglang_server.py"
-HEALTH_SECONDS: Final = 10.0
 SEED_BITS: Final = 0x7FFFFFFF
 """sgl-jax keeps seeds in 32 bits."""
 OPTIONS: Final = {
@@ -67,8 +69,10 @@ class SglangJax:
             `model.decoder`.
         handover: the folder in which weights are written for the process; None means `/dev/shm`, or the folder for
             temporary files.
-        restarts: how often in a run the process may be restarted after it dies.
+        restarts: how often within an hour the process may be restarted after it dies.
         start_seconds: time limit for a start, in seconds.
+        request_seconds: time limit for the completions of a batch, which are one call, in seconds. A process that takes
+            longer is treated as lost, as is one that does not answer when it is asked how it is, every 10 s.
         probe: the greatest mean difference of log-probabilities, in nats, between a few completions sampled when the
             engine opens and the trainer's scores. None means 0.01 in float32 and 0.25 in 16 bits; 0 skips the check.
 
@@ -82,6 +86,7 @@ class SglangJax:
     handover: str | None = None
     restarts: Annotated[int, Ge(0)] = attrs.field(default=1, validator=in_range)
     start_seconds: Annotated[float, Gt(0), STATIC] = attrs.field(default=600.0, validator=in_range)
+    request_seconds: Annotated[float, Gt(0), STATIC] = attrs.field(default=14400.0, validator=in_range)
     probe: Annotated[float, Ge(0), STATIC] | None = attrs.field(default=None, validator=in_range)
 
     declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
@@ -103,7 +108,13 @@ class SglangJax:
     def _opening(self) -> Opening:
         return Opening(
             name="sglang_jax",
-            host=SglangProcess(python=self._python(), options=self.options, start_seconds=self.start_seconds),
+            host=SglangProcess(
+                place=Here(),
+                python=self._python(),
+                options=self.options,
+                start_seconds=self.start_seconds,
+                request_seconds=self.request_seconds,
+            ),
             folder=self.folder,
             adapter=False,
             handover=self.handover,
@@ -125,48 +136,50 @@ NOT_INSTALLED: Final = (
 
 
 @attrs.define(kw_only=True, eq=False)
-class SglangProcess:
+class SglangProcess(Served):
     """A `Host` that runs sgl-jax's engine in a process."""
 
     python: str
     options: Mapping[str, Any]
     start_seconds: float
-    client: JsonClient | None = None
-    process: GuardedProcess | None = None
-    reading: tuple[Path, ...] = ()
+    request_seconds: float
 
     def start(self, folder: Path) -> None:
         """Start the process."""
-        on_a_free_port(partial(self._start, folder))
-
-    def _start(self, folder: Path) -> None:
-        self.stop()
-        port = free_port()
-        options = json.dumps({**OPTIONS, "dtype": dtype_of(folder), **self.options})
-        command = (self.python, "-P", str(SCRIPT), str(folder), str(port), options)
         token = secrets.token_hex(16)
-        self.process = GuardedProcess(command, {**os.environ, TOKEN: token}, "sglang_jax")
-        self.client = JsonClient(f"http://127.0.0.1:{port}", "", token)
-        self.process.wait_for(self._healthy, self.start_seconds)
+        environment = {**os.environ, TOKEN: token}
+        program = Program(name="sglang_jax", command=self._command, environment=lambda: environment)
+        self.connect(program, folder, key="", token=token, seconds=self.start_seconds)
 
-    def _healthy(self) -> bool:
+    def _command(self, folder: Path, host: str, port: int) -> tuple[str, ...]:
+        options = json.dumps({**OPTIONS, "dtype": dtype_of(folder), **self.options})
+        return (self.python, "-P", str(SCRIPT), str(folder), str(port), options)
+
+    def healthy(self, seconds: float = ANSWER_SECONDS) -> bool:
+        """Tell whether the process answers within some seconds; its engine works in another thread of it."""
+        client = self.client
         try:
-            self._connected.get("/health", timeout=HEALTH_SECONDS)
+            return client is not None and client.get("/health", timeout=seconds) is not None
         except (Refused, *BROKEN):
             return False
-        return True
 
     def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
         """Complete all requests in one call."""
         settings = {
-            "max_new_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_k": sampling.top_k or -1,
             "top_p": 1.0 if sampling.top_p is None else sampling.top_p,
             "min_p": sampling.min_p or 0.0,
             "stop_token_ids": list(ends.eos_ids),
         }
-        asked = [{"prompt": request.prompt, "seed": request.seed & SEED_BITS} for request in requests]
+        asked = [
+            {
+                "prompt": request.prompt,
+                "sampling_seed": request.seed & SEED_BITS,
+                "max_new_tokens": request.most(sampling.max_tokens),
+            }
+            for request in requests
+        ]
         found = self._call("/complete", {"requests": asked, "settings": settings})
         # With one token to choose from, sgl-jax takes the argmax but reports it as if there had been a choice.
         certain = sampling.top_k == 1 and sampling.temperature > 0
@@ -180,23 +193,22 @@ class SglangProcess:
         """Make the process read the weights in place."""
         self._call("/load", {"folder": str(folder)})
 
-    def stop(self) -> None:
-        """End the process."""
-        self.client = None
-        if self.process is not None:
-            self.process.close()
-            self.process = None
+    def epitaph(self, what: str) -> str:
+        """Say what happened, and how the process ended."""
+        words = self.process.epitaph() if self.process else ""
+        return f"sgl-jax: {what}" + (f"; {words}" if words else "")
 
     def _call(self, path: str, body: Any) -> Any:
-        assert self.process is not None, "it is started"
-        try:
-            return self._connected.post(path, body)
-        except Refused as refused:
-            raise HostLost(f"sgl-jax: {refused.text}; {self.process.epitaph()}") from refused
-        except BROKEN as error:
-            raise HostLost(f"sgl-jax does not answer any more; {self.process.epitaph()}") from error
-
-    @property
-    def _connected(self) -> JsonClient:
+        """Call the process, and look whether it is well while it says nothing."""
         assert self.client is not None, "it is started"
-        return self.client
+        with ThreadPoolExecutor(1, thread_name_prefix="sglang_jax") as pool:
+            asked = pool.submit(self.client.post, path, body, timeout=self.request_seconds)
+            try:
+                self.await_all([asked])
+            except Refused as refused:
+                raise HostLost(self.epitaph(refused.text)) from refused
+            except Late as late:
+                raise HostLost(self.epitaph(f"{late} (rollout.sglang_jax.request_seconds)")) from late
+            except BROKEN as error:
+                raise HostLost(self.epitaph(f"the connection broke ({type(error).__name__})")) from error
+        return asked.result()

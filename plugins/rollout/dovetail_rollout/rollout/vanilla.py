@@ -67,7 +67,7 @@ class Vanilla:
             and neither does a completion.
         launcher: where the replicas run: 'local' or 'ray'.
         floor: the least number of replicas, including those being restarted; with fewer the run ends.
-        restarts: how often in a run each replica may be restarted.
+        restarts: how often within an hour each replica may be restarted.
         folder: with replicas, the Hugging Face folder that the model comes from; None if it is a `model.decoder`.
     """
 

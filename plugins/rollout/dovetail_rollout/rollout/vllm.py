@@ -73,7 +73,7 @@ class Vllm:
             those of a lost server go to the others. See `docs/fleet.md`.
         launcher: where the replicas run: 'local', 'ray' or 'urls'.
         floor: the least number of replicas, including those being restarted; with fewer the run ends.
-        restarts: how often in a run each server may be restarted after it dies.
+        restarts: how often within an hour each server may be restarted after it dies.
         start_seconds: time limit for a start, in seconds.
         request_seconds: time limit for a completion, in seconds. A replica that exceeds it while it answers other
             requests is left alone, and another one is asked; if that exceeds it as well, or there is only one server,

@@ -26,7 +26,7 @@ FIX = (
     " columns, declare settings={'name': value}, or examples. Declare idle=('name',) if it matters only in cases that"
     " the checks do not have, or changes how fast the result is there and not the result, as a number of threads does."
 )
-OBSERVED: Final = (0.0, 9.0, 0.01, 0.2, 0.0, 40.0)
+OBSERVED: Final = (0.5, 0.0, 9.0, 0.01, 0.2, 0.0, 40.0)
 SUSTAINED: Final = 6
 """What a controller sees, once and then as often as this each: some act only on what lasts."""
 BOUNDS: Final = (9.0,) * 30 + (0.0,) * 30

@@ -17,7 +17,7 @@ from dovetail_kit.conformance.subject import Subject
 
 SHIFTS = (200.0, -200.0, 1e4, -1e4)
 EXACT = (
-    "The expectation is a sum over the whole vocabulary, not a mean over samples, so there are no false alarms, and any"
+    "The expectation is a sum over the whole vocabulary, not a mean over samples, so chance plays no part, and any"
     " bias above 0.001 nats is seen."
 )
 

@@ -27,8 +27,9 @@ from dovetail_kit.conformance.suites.numbers import (
 )
 
 LONG = 200
-OBSERVED = (0.0, 9.0, 0.01, 0.2, 0.0, 40.0, 0.05, 0.3, 1.0, 0.02, 0.4, 2.0)
+OBSERVED = (0.5, 0.0, 9.0, 0.01, 0.2, 0.0, 40.0, 0.05, 0.3, 1.0, 0.02, 0.4, 2.0)
 START = 0.1
+ORDINARY = 1.0
 FEW, LITTLE = 20, 0.02
 """Updates at the target, and the share by which they may move a coefficient."""
 DECAY = "decay"
@@ -154,14 +155,18 @@ def reacts(subject: Subject) -> None:
 
 
 def _pushed(subject: Subject, *observed: float) -> np.ndarray:
-    """Return the coefficients where the same is observed again and again, and then something else if that is given."""
+    """Return the coefficients where the same is observed again and again, and then something else if that is given.
+
+    Before that, something ordinary is observed once: what is measured from the first observation has one to begin with.
+    """
     controller = subject.bind(**subject.floats)
+    first = controller.update(controller.init(START), jnp.float32(ORDINARY), jnp.int32(64))
 
     def step(state: Any, value: Any) -> Any:
         state = controller.update(state, value, jnp.int32(64))
         return state, controller.coef(state)
 
-    scan = subject.once("pushed", lambda: jax.jit(lambda values: jax.lax.scan(step, controller.init(START), values)[1]))
+    scan = subject.once("pushed", lambda: jax.jit(lambda values: jax.lax.scan(step, first, values)[1]))
     return np.asarray(scan(jnp.repeat(jnp.array((observed * 2)[:2], jnp.float32), LONG)))
 
 
