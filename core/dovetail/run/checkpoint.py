@@ -165,7 +165,7 @@ class Checkpoints:
         Raises:
             RunError: if the checkpoint cannot be read.
         """
-        arguments = ocp.args.Composite(state=ocp.args.StandardRestore(_abstract(like)))
+        arguments = ocp.args.Composite(state=ocp.args.StandardRestore(abstract(like)))
         hush_later_errors()
         try:
             return self._manager.restore(number, args=arguments)["state"]
@@ -200,7 +200,7 @@ class Checkpoints:
             if described is None:
                 raise ValueError("it does not say what arrays it holds")
             saved = described.tree
-            wanted = _abstract(like)
+            wanted = abstract(like)
             item = jax.tree.map(lambda _: ocp.PLACEHOLDER, saved, is_leaf=_is_array)
             *parents, last = path
             holder, found = item, saved
@@ -241,7 +241,7 @@ class Checkpoints:
             return None
         try:
             with ocp.StandardCheckpointer() as checkpointer:
-                return checkpointer.restore(folder, _abstract(like))
+                return checkpointer.restore(folder, abstract(like))
         except Exception as error:
             raise RunError(f"'{folder}' cannot be read ({_said(error)}); no other copy is kept") from error
 
@@ -300,7 +300,7 @@ def _name(path: Any) -> str:
     return ".".join(word for word in words if word != "value")
 
 
-def _abstract(tree: Any) -> Any:
+def abstract(tree: Any) -> Any:
     """Return the target of restoring: device arrays as shape, type and sharding; host arrays as they are."""
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) if isinstance(x, jax.Array) else x, tree

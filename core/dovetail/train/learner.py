@@ -87,7 +87,8 @@ class Learner:
         if saved := run.resumes(RL):
             first, curriculum = saved.step, cut.cursor.memory
             flying = in_flight.like(saved.data, policy.params)
-            state = run.restore((policy, critic, memory | curriculum, roles.state(), flying))
+            moving = roles.state()
+            state = run.restore((policy, critic, memory | curriculum, moving, flying), policy, critic, moving)
             policy, critic, memory, following, flying = state
             roles.restore(following)
             cut = in_flight.restored(saved.data, flying, {name: memory.pop(name) for name in curriculum})

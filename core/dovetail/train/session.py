@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import attrs
+import jax
 import numpy as np
 
 from dovetail.config import Config
@@ -26,7 +27,7 @@ from dovetail.registry import Component, plugin_manager
 from dovetail.registry.calls import tell
 from dovetail.registry.places import first_line
 from dovetail.run.best import check_best, scores
-from dovetail.run.checkpoint import Checkpoints, Saved
+from dovetail.run.checkpoint import Checkpoints, Saved, abstract
 from dovetail.run.files import records, writing
 from dovetail.run.folder import RunFolder, follow_folder, open_folder
 from dovetail.run.sources import kept_in
@@ -73,10 +74,16 @@ class Run:
         """Return the checkpoint to resume from, if it belongs to this phase."""
         return self.resumed[1] if self.resumed and self.resumed[1].phase == phase else None
 
-    def restore(self, like: Any) -> Any:
-        """Return the newest checkpoint's state."""
+    def restore(self, like: Any, *spent: Any) -> Any:
+        """Return the newest checkpoint's state, in the form of `like`.
+
+        Its arrays take the place of those in `spent`, as an update's would: two states need not fit on the devices.
+        """
         assert self.resumed is not None, "only a resumed run restores"
-        return self.checkpoints.restore(self.resumed[0], shared(like, self.setup.devices.mesh))
+        target = abstract(shared(like, self.setup.devices.mesh))
+        for array in filter(lambda x: isinstance(x, jax.Array), jax.tree.leaves(spent)):
+            array.delete()
+        return self.checkpoints.restore(self.resumed[0], target)
 
     def record(
         self,

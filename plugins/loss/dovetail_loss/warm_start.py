@@ -40,7 +40,7 @@ def warm_start(run: Run) -> Any:
     stream = prompt_stream(found, run.config.run.seed, run.config.sft.batch_size)
     first = 0
     if saved := run.resumes(SFT):
-        policy, first = run.restore(policy), saved.step
+        policy, first = run.restore(policy, policy), saved.step
         stream.set_state(saved.data)
     else:
         run.tell(*reports)
