@@ -142,9 +142,7 @@ CASES = {
         "eval a.gin --out f", "folder 'f' cannot be written: File exists", files={**EMPTY, "f": ""}
     ),
     "pages into a file": Case("docs dovetail --out f", "folder 'f' cannot be written: File exists", files={"f": ""}),
-    "prompts that are not there": Case(
-        "generate a.gin --prompts p.jsonl --out o", "'p.jsonl' cannot be read", files=EMPTY
-    ),
+    "prompts that are not there": Case("generate a.gin --prompts p.jsonl --out o", "there is no file '", files=EMPTY),
     # folders
     "a report of nothing": Case("report missing", "missing"),
     "a report of an empty folder": Case("report d", "'?d'?", files={"d": None}),

@@ -99,7 +99,7 @@ def test_a_place_where_no_task_is(path, tmp_path, monkeypatch):
     attempt_call(
         lambda: Records(path=path).examples("train")[0],
         DovetailError,
-        r"missing\.jsonl' cannot be read|is a folder|no data|null character",
+        r"there is no file .*missing\.jsonl'|is a folder|no data|null character",
     )
 
 

@@ -240,7 +240,7 @@ MISTAKES = {
     "an unknown preset": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--sampling", "gredy"], "Did you mean 'greedy'?"),
     "a preset without samples": (["eval", "--run", "{run}", "--sampling", "standard"], "--sampling standard is for samples beside the greedy completion, and eval.samples is 0; add -n NUMBER"),
     "no samples": (["generate", "--run", "{run}", "--out", "{tmp}/o", "-n", "0"], "--samples 0: it must be at least 1"),
-    "no prompts": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--prompts", "{tmp}/p.jsonl"], "No such file"),
+    "no prompts": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--prompts", "{tmp}/p.jsonl"], "there is no file"),
     "a suffix": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--prompts", "{tmp}/p.txt"], "has an unknown suffix '.txt'; known: .csv, .jsonl, .parquet"),
     "too many passes": (["eval", "--run", "{run}", "-n", "2", "--set", "eval.pass_at=(4,)"], "needs numbers from 1 to eval.samples = 2"),
     "a full folder": (["export", "{run}", "--out", "{run}"], "is not an empty folder; name another"),
@@ -252,6 +252,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("arguments", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_one_line(trained, tmp_path, capsys, arguments, message):
+    (tmp_path / "p.txt").write_text("1+1=\n")
     begun = tmp_path / "begun"
     begun.mkdir()
     (begun / "config.gin").write_text((trained / "config.gin").read_text())

@@ -12,10 +12,8 @@ from dovetail_executor.early_stopping._optuna import prunes
 from dovetail_executor.sampler._optuna import load
 from dovetail_lab.sweep.stopping import Curve
 
-KNOWN = {"stops_the_hopeless": "a trial whose values stay exactly the same has not become worse"}
 
-
-@declares(absolute=True, expected_failures=KNOWN)
+@declares(absolute=True)
 def patient(curve: Curve, *, patience: Annotated[int, Ge(0)] = 3, min_delta: Annotated[float, Ge(0)] = 0.0) -> bool:
     """Stop a trial whose last values are all worse than the best one before them.
 
