@@ -18,8 +18,6 @@ from dovetail.run.folder import MEMORY
 from dovetail.step.algorithm import Algorithm
 from dovetail.train.models import Models
 
-"""The file in which a run keeps the choice."""
-
 SETTING: Final = "memory.sizing"
 
 

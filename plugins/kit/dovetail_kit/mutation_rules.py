@@ -72,9 +72,9 @@ COUNT: Final = re.compile(r"(^|_)(n|num|counts?|sizes?|lengths?)$")
 CHOICE: Final = re.compile(r"(^|_)(split|role|finish)$")
 """What is called so is one of a few words, none of which is a part of another."""
 MASK: Final = re.compile(r"(^|_)(mask|live|kept|there)$")
-OF_COUNTS: Final = ("range", "max", "min", "maximum", "minimum")
-"""Functions among whose arguments a count may be."""
 BOUNDING: Final = ("max", "min", "maximum", "minimum")
+OF_COUNTS: Final = ("range", *BOUNDING)
+"""Functions among whose arguments a count may be."""
 SHARE: Final = re.compile(r"Interval\(g[et]=0(\.0)?, l[et]=1(\.0)?\)")
 """The range of a share, in whose place the rest of the whole may be."""
 Definition = ast.FunctionDef | ast.ClassDef
