@@ -387,6 +387,25 @@ class AboveAShareOfTheFirst:
         return jax.tree.map(lambda after, before: jnp.where(samples > 0, after, before), new, state)
 
 
+@right("entropy_controller")
+@attrs.frozen(kw_only=True)
+class TowardsALowTarget:
+    """Moves the coefficient, by a rate at most, as far as the entropy is from a target far below what is usual."""
+
+    target: Annotated[float, Gt(0)] = 0.1
+    rate: Annotated[float, Gt(0)] = 0.2
+
+    def init(self, coef: float) -> Any:
+        return {"coef": jnp.asarray(coef, float)}
+
+    def coef(self, state: Any) -> Any:
+        return state["coef"]
+
+    def update(self, state: Any, entropy: Any, samples: Any) -> Any:
+        error = jnp.clip(jnp.asarray(entropy, float) / self.target - 1.0, -self.rate, self.rate)
+        return {"coef": jnp.where(samples > 0, state["coef"] * (1.0 - error), state["coef"])}
+
+
 @right("completion_filter")
 @dovetail.declares(compares=True)
 def first_of_its_length(group_ids, mask):

@@ -136,7 +136,7 @@ def reacts(subject: Subject) -> None:
     It stays finite and is never negative, however long it is pushed in one direction, and comes back when it is pushed
     in the other. An inverted controller diverges, and one without a bound does where its observation cannot follow.
     """
-    low, high = (_pushed(subject, value) for value in (0.0, 50.0))
+    low, high = (_pushed(subject, value, after=ORDINARY) for value in (0.0, 50.0))
     for value, coefficients in ((0.0, low), (50.0, high)):
         finite(coefficients, f"where {value:g} is observed {LONG} times, the coefficient after step ")
         if (coefficients < 0).any():
@@ -149,25 +149,27 @@ def reacts(subject: Subject) -> None:
         raise Failed(
             f"where 50 is observed the coefficient goes to {high[-1]:.6g}, where 0 is observed to {low[-1]:.6g}"
         )
-    back = _pushed(subject, *((50.0, 0.0) if rises is high else (0.0, 50.0)))
+    back = _pushed(subject, *((50.0, 0.0) if rises is high else (0.0, 50.0)), after=ORDINARY)
     if not back[-1] < back.max():
         raise Failed(f"it never comes down again from {back.max():.6g}, whatever is observed then")
 
 
-def _pushed(subject: Subject, *observed: float) -> np.ndarray:
+def _pushed(subject: Subject, *observed: float, after: float | None = None) -> np.ndarray:
     """Return the coefficients where the same is observed again and again, and then something else if that is given.
 
-    Before that, something ordinary is observed once: what is measured from the first observation has one to begin with.
+    If `after` is given it is observed once before: what is measured from the first observation has one to begin with.
     """
     controller = subject.bind(**subject.floats)
-    first = controller.update(controller.init(START), jnp.float32(ORDINARY), jnp.int32(64))
+    first = controller.init(START)
+    if after is not None:
+        first = controller.update(first, jnp.float32(after), jnp.int32(64))
 
     def step(state: Any, value: Any) -> Any:
         state = controller.update(state, value, jnp.int32(64))
         return state, controller.coef(state)
 
-    scan = subject.once("pushed", lambda: jax.jit(lambda values: jax.lax.scan(step, first, values)[1]))
-    return np.asarray(scan(jnp.repeat(jnp.array((observed * 2)[:2], jnp.float32), LONG)))
+    scan = subject.once("pushed", lambda: jax.jit(lambda begun, values: jax.lax.scan(step, begun, values)[1]))
+    return np.asarray(scan(first, jnp.repeat(jnp.array((observed * 2)[:2], jnp.float32), LONG)))
 
 
 @check(*SCHEDULES, fix="Check for a division of whole numbers, and where the curve begins and ends.")
