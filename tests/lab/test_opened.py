@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import re
+import signal
+import sys
+import threading
+import warnings
 from pathlib import Path
 
+import jax
 import pytest
 from tests.core.train.tiny import TINY
 
@@ -53,6 +60,23 @@ def test_a_preset_gives_way_to_what_is_set_with_it(policy):
     greedy = policy.generate(PROMPTS[:1], n=2, preset="greedy")
     assert greedy[0][0] == greedy[0][1]
     assert policy.generate(PROMPTS, n=2, preset="greedy", temperature=1.0) == policy.generate(PROMPTS, n=2)
+
+
+def test_calls_leave_the_process_as_it_was(run, tmp_path):
+    def state():
+        hooks = sys.excepthook, sys.unraisablehook, threading.excepthook, warnings.formatwarning, warnings.showwarning
+        handlers = [signal.getsignal(number) for number in sorted(signal.valid_signals())]
+        loggers = [logging.getLogger(name) for name in (None, "absl", "asyncio", "jax", "orbax", "dovetail")]
+        logged = [(each.level, list(each.handlers), list(each.filters)) for each in loggers]
+        return hooks, handlers, logged, dict(jax.config.values), dict(os.environ), Path.cwd()
+
+    config = dovetail.load(run.folder.parent / "tiny.gin", [*QUICK, "sft.steps=0", "eval.every=None"])
+    before = state()
+    dovetail.train(config, tmp_path / "run")
+    policy = dovetail.open_policy(tmp_path / "run")
+    policy.generate(PROMPTS)
+    policy.evaluate(examples=2)
+    assert state() == before
 
 
 def test_a_prompt_that_is_left_out_has_no_texts(run):

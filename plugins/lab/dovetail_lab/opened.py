@@ -14,7 +14,7 @@ from dovetail.api import Settings, texts
 from dovetail.config import Config
 from dovetail.errors import ConfigError, DovetailWarning
 from dovetail.run.opened import RecordedRun, open_run
-from dovetail.run.process import prepare
+from dovetail.run.process import prepared
 from dovetail_lab.cli.progress import progress
 from dovetail_lab.evaluation.asked import Asked, at_least_one
 from dovetail_lab.evaluation.checkpoints import NEWEST
@@ -131,7 +131,7 @@ class OpenPolicy:
             warnings.warn(str(lengths), DovetailWarning, stacklevel=2)
         generator = Generator(policy=policy, sampling=config.sampling, samples=n, batch_size=size)
         found: list[dict[str, Any]] = []
-        with progress() as watch:
+        with prepared(), progress() as watch:
             generator.draw(examples, np.ones((len(examples), n), bool), found.extend, watch)
         return found
 
@@ -174,7 +174,7 @@ class OpenPolicy:
         asked = config if task is None or isinstance(task, str) else with_examples(config, task, "task")
         policy = attrs.evolve(self._policy, config=asked)
         policy.check_room(Batch.of_evaluation(asked, examples))
-        with progress() as watch:
+        with prepared(), progress() as watch:
             report = evaluate(policy, limit=examples, watch=watch)
         return attrs.evolve(report, config=config)  # a file cannot hold the examples; the records do
 
@@ -201,8 +201,6 @@ def open_policy(
         ConfigError: if the config is invalid.
         DoesNotFit: if the weights take more memory than there is.
     """
-    from dovetail_lab.evaluation.policy import open_policy as opened
-
     if run is None and config is None:
         raise ConfigError("no policy is named: give open_policy the folder of a run, or config=NAME")
     if run is None and checkpoint != NEWEST:
@@ -211,7 +209,9 @@ def open_policy(
     asked = Asked(run=folder, config=None if config is None else str(config), settings=texts(settings), trusted=trust)
     _, loaded = asked.read()
     warn_of_other_code(folder, loaded, SCORES)
-    prepare()
-    with progress():
-        policy = opened(loaded, folder, str(checkpoint))
+    with prepared():
+        from dovetail_lab.evaluation.policy import open_policy as opened
+
+        with progress():
+            policy = opened(loaded, folder, str(checkpoint))
     return OpenPolicy(policy=policy, asked=asked)
