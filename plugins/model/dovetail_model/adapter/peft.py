@@ -119,7 +119,7 @@ def _folder(path: str) -> Path:
     folder = here if name is None else download(name, [CONFIG, WEIGHTS])
     for file in (CONFIG, WEIGHTS):
         if not (folder / file).is_file():
-            what = f"has no {file}" if folder.is_dir() else "is not a folder"
+            what = f"has no {file}" if name or folder.is_dir() else "is not a folder"
             raise ConfigError(
                 f"adapter.peft.path = '{path}': {what}; an adapter is a folder with {CONFIG} and {WEIGHTS}, or"
                 " OWNER/NAME on the Hugging Face hub"
