@@ -225,7 +225,7 @@ class Adapter(Protocol):
     """Kind `adapter`: adds parameters of type `nnx.LoRAParam` to a model, which are trained in place of its own."""
 
     def apply(self, model: nnx.Module, *, rngs: nnx.Rngs) -> nnx.Module:
-        """Return the model with a freshly initialised adapter, whose outputs must equal those of the model without it.
+        """Return the model with an adapter: a new one, which changes no output, or with `loaded=True` a trained one.
 
         Raises:
             ConfigError: if the model has nothing to adapt.

@@ -108,7 +108,7 @@ CLAIMS: Final[dict[str, Claim]] = {
         "the score of a completion depends on those of others, or what is made of a group on other groups",
     ),
     "repeats": Claim(("task",), "the same example may come more than once"),
-    "loaded": Claim(("model",), "weights are read, so that no seed decides them"),
+    "loaded": Claim(("model", "adapter"), "weights are read, so that no seed decides them"),
     "elsewhere": Claim(("sink",), "writes neither into the folder nor to the console"),
     "newest_only": Claim(("sink",), "shows the newest figures, which replace the earlier ones"),
     "keeps_support": Claim(("rollout",), "the largest `sampling.top_k` for which it keeps the support; 0 if none"),
