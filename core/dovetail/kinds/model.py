@@ -236,7 +236,8 @@ class Adapter(Protocol):
 class Optimizer(Protocol):
     """Kind `optimizer`: how gradients change the weights.
 
-    It is built inside the compiled step, so the learning rate is a traced number.
+    It is built inside the compiled step, so the learning rate is a traced number. The parameters that it sees are
+    float32, if need be copies of the model's, and so are the gradients.
     """
 
     def __call__(self, learning_rate: Float[Array, ""]) -> optax.GradientTransformation:
