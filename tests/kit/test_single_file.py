@@ -126,8 +126,8 @@ def test_what_a_sweep_uses_is_tried_in_one():
         ({"path": "my.loss.py"}, "'my.loss' is not a name for a module; use letters, digits and '_'"),
         ({"path": "2fast.py"}, "'2fast' is not a name for a module; use letters, digits and '_'"),
         ({"kind": "policyloss"}, "unknown kind 'policyloss'. Did you mean 'policy_loss'"),
-        ({"name": "masked"}, "'masked' cannot be the name of a policy_loss"),
-        ({"name": "dovetail"}, "'dovetail' cannot be the name of a policy_loss"),
+        ({"name": "masked"}, "'masked' cannot be the name of a component of kind policy_loss"),
+        ({"name": "dovetail"}, "'dovetail' cannot be the name of a component of kind policy_loss"),
     ],
 )
 def test_wrong_words_are_refused_in_one_line(words, message):

@@ -101,8 +101,8 @@ class NewPackage:
     def _refuse_hiding(self) -> None:
         if clash := self._clash(self.attribute):
             raise PluginError(
-                f"'{self.name}' cannot be the name of a {self.kind.name}: the file that is written for it {clash};"
-                f" take another one, such as {self.name}_{self.kind.name}"
+                f"'{self.name}' cannot be the name of a component of kind {self.kind.name}: the file that is written for it"
+                f" {clash}; take another one, such as {self.name}_{self.kind.name}"
             )
         if self.file in bound_by(_fill("package/init.py.txt", self._words)):
             raise PluginError(

@@ -25,6 +25,9 @@ from dovetail_kit.conformance.verdict import judge, report
 from dovetail_kit.doctor import examine, examine_methods
 
 PROPERTY = "dovetail_conformance"
+NOTICE = "dovetail_notice"
+REASONS = 20
+"""So many reasons of skipped checks are told; a distribution of many components has more."""
 
 
 class _Report(Exception):
@@ -60,6 +63,8 @@ class CheckItem(_WordedItem):
             pytest.xfail(verdict.seen)
         if verdict.outcome == "failed":
             raise _Report(report(self.check, self.subject, verdict))
+        if verdict.seen:
+            self.user_properties.append((NOTICE, verdict.seen))
 
 
 class RegistrationItem(_WordedItem):
@@ -104,6 +109,8 @@ class Conformance:
         self.tallies: dict[str, _Tally] = {name: _Tally() for name in self.distributions}
         self.records: list[stamp.Record] = []
         self.unworked: list[str] = []
+        self.skipped: dict[str, list[str]] = {}
+        self.notices: list[str] = []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
@@ -163,9 +170,15 @@ class Conformance:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count the outcomes; under pytest-xdist this sees the reports of every worker."""
         component, _, name = report.nodeid.partition("::")
-        if report.skipped and name == "examples_of_its_docstring" and UNWORKED in report.longreprtext:
-            self.unworked.append(component)
+        if report.skipped and isinstance(report.longrepr, tuple) and not hasattr(report, "wasxfail"):
+            why = str(report.longrepr[-1]).removeprefix("Skipped: ").removeprefix(f"{report.nodeid}: ")
+            if name == "examples_of_its_docstring" and UNWORKED in why:
+                self.unworked.append(component)
+            elif any(key == PROPERTY for key, _ in report.user_properties):
+                self.skipped.setdefault(why, []).append(report.nodeid)
         for name, value in report.user_properties:
+            if name == NOTICE and report.when == "call":
+                self.notices.append(f"{component}: {value}")
             if name == PROPERTY:
                 distribution, expected = cast("tuple[str, int]", value)
                 tally = self.tallies[distribution]
@@ -192,11 +205,17 @@ class Conformance:
                 )
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Report which distributions conform, and which components no example says what to compute."""
+        """Report which distributions conform, which components no example says what to compute, and what was skipped."""
         if self.unworked:
             terminalreporter.write_line(
                 f"without a worked example, so that nothing says what it should compute: {listing(self.unworked)}"
             )
+        for why, names in sorted(self.skipped.items(), key=lambda each: each[1])[:REASONS]:
+            terminalreporter.write_line(f"skipped {listing(names, 3)}: {why}")
+        if len(self.skipped) > REASONS:
+            terminalreporter.write_line(f"skipped others for {len(self.skipped) - REASONS} more reasons: see -rs")
+        for notice in self.notices:
+            terminalreporter.write_line(f"note: {notice}")
         for record in self.records:
             terminalreporter.write_line(
                 f"{record.distribution} {record.version} conforms to dovetail {record.dovetail}: {record.checks}"
