@@ -21,6 +21,7 @@ from dovetail.registry.one_file import add_to_environment, files
 from dovetail_kit.conformance import stamp
 from dovetail_kit.conformance.check import UNWORKED, Check, applicable
 from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.unneeded import suspects, unneeded
 from dovetail_kit.conformance.verdict import judge, report
 from dovetail_kit.doctor import examine, examine_methods
 
@@ -63,8 +64,18 @@ class CheckItem(_WordedItem):
             pytest.xfail(verdict.seen)
         if verdict.outcome == "failed":
             raise _Report(report(self.check, self.subject, verdict))
-        if verdict.seen:
-            self.user_properties.append((NOTICE, verdict.seen))
+
+
+class ClaimsItem(_WordedItem):
+    """Looks for claims that a component does not need; it never fails, since they say nothing that is wrong."""
+
+    def __init__(self, *, subject: Subject, **options: Any) -> None:
+        super().__init__(**options)
+        self.subject = subject
+
+    def runtest(self) -> None:
+        """Note what may be left out."""
+        self.user_properties += [(NOTICE, said) for said in unneeded(self.subject)]
 
 
 class RegistrationItem(_WordedItem):
@@ -148,6 +159,9 @@ class Conformance:
                     # With `--dist loadgroup`, one worker compiles a component for all of its checks.
                     item.add_marker(pytest.mark.xdist_group(component.label))
                 yield item
+            if suspects(component):
+                name = f"{prefix}{component.kind}/{component.name}::unneeded_claims"
+                yield ClaimsItem.from_parent(session, name=name, nodeid=name, subject=subject)
 
     def _components(self, distribution: str) -> list[Component]:
         """Return the components that can be called as their kind is; the item `registration` reports the others."""
@@ -164,7 +178,7 @@ class Conformance:
 
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         """Free what was compiled for a component after its last check."""
-        if isinstance(item, CheckItem) and getattr(nextitem, "subject", None) is not item.subject:
+        if isinstance(item, CheckItem | ClaimsItem) and getattr(nextitem, "subject", None) is not item.subject:
             item.subject.forget()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -205,7 +219,7 @@ class Conformance:
                 )
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Report which distributions conform, which components no example says what to compute, and what was skipped."""
+        """Report what no example says, what was skipped, what is not needed, and which distributions conform."""
         if self.unworked:
             terminalreporter.write_line(
                 f"without a worked example, so that nothing says what it should compute: {listing(self.unworked)}"
