@@ -78,6 +78,17 @@ def holds_its_reference_point(logps, ref_logps, group_ids, mask, *, beta: Annota
     return _prospects(logps, ref_logps, group_ids, mask, beta, jax.lax.stop_gradient)
 
 
+@caught_by("loss_mask", "no_weight_is_negative")
+def turns_what_moved_far(logps, old_logps, mask, *, slope: float = 0.5):
+    return jnp.where(mask, 1.0 - slope * jnp.abs(log_ratio(logps, old_logps, mask)), 0.0)
+
+
+@caught_by("correction", "no_weight_is_negative")
+@dovetail.declares(scales=True)
+def turns_what_is_rare(old_logps, rollout_logps, mask):
+    return jnp.where(mask, 1.0 + log_ratio(old_logps, rollout_logps, mask), 0.0)
+
+
 def _decays(lr: Any, decay: Any, spared: int) -> optax.GradientTransformation:
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         def step(g: Any, p: Any) -> Any:
