@@ -136,6 +136,12 @@ def test_wrong_words_are_refused_in_one_line(words, message):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", ["early_stopping", "kl", "policy_loss"])
+@pytest.mark.parametrize("name", ["new", "old"])
+def test_ordinary_words_are_names(kind, name):
+    assert f"def {name}(" in of(kind=kind, name=name).text
+
+
 def test_nothing_is_overwritten(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_loss.py").write_text("years of work")
