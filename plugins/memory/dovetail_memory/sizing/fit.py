@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dovetail.config import Choice, Config
-from dovetail.devices.memory import allowed, base
 from dovetail.devices.mesh import Devices
 from dovetail.errors import DovetailError
 from dovetail.progress import in_bytes
@@ -25,6 +24,7 @@ from dovetail.protocols import DoesNotFit, Settled, Weights
 from dovetail.step.algorithm import Algorithm, assemble, sft_optimiser
 from dovetail.step.forward import LOGITS_PER_CHUNK
 from dovetail.train.models import Models
+from dovetail_memory.device import allowed, base
 from dovetail_memory.footprint import Footprint
 from dovetail_memory.micro_batch import Work, in_update, in_warm_start
 
