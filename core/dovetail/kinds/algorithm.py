@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dovetail.kinds.fields import FIELDS
@@ -181,8 +180,8 @@ KINDS: Final = (
 class StatefulAdvantage(Protocol):
     """Kind `advantage`, for an estimator with state, such as a baseline over the whole run. Checkpoints include it.
 
-    A class whose `__call__` reads the field `state` among others. `update` reads the same fields, and is called after
-    the advantages have been estimated. Both are traced, so they must be pure. Rows with an empty mask must not affect
+    A class whose `__call__` reads the field `state` among others. `update` is called after the advantages have been
+    estimated. Both are traced, so they must be pure. Rows with an empty mask must not affect
     the result of either.
     """
 
@@ -194,9 +193,12 @@ class StatefulAdvantage(Protocol):
         """
         ...
 
-    @property
-    def update(self) -> Callable[..., Any]:
-        """A method that returns the next state, with the same shapes and dtypes."""
+    def update(self, *fields: Any) -> Any:
+        """Return the next state, with the same shapes and dtypes.
+
+        Args:
+            fields: what `__call__` reads, under the same names and in the same order; they are passed by name.
+        """
         ...
 
 

@@ -51,13 +51,16 @@ class Kind:
         writes: the fields that a component's results become, in order; a component may omit the last ones. How the
             results of several components are combined depends on the field (`FieldInfo.combine`).
         term: whether its components return per-token losses, which are terms of the sum that the update minimises.
-        coefficient: for a term, the setting that holds its coefficient; a term with coefficient zero is not computed.
-            None means 1, or the parameter `coef` if `parameters` gives its components one.
+        coefficient: for a term, the setting that holds its coefficient; a term whose coefficient is zero is not
+            computed, unless a controller (`NAME_controller` beside `NAME_coef`) may change that. None means 1, or the
+            parameter `coef` if `parameters` gives its components one.
         corrected: for a term, whether off-policy weights and loss masks multiply it.
         moved: settings that move the call to another stage: `{"train.kl_in": {"reward": "token_rewards"}}`.
         parameters: hyperparameters that every component of the kind has in addition to its own, with their defaults.
             The engine uses them; components do not see them. Instead of a default there may be an `Around`.
         protocol: `module:Class` of the protocol that a class must implement; None if a signature is the whole contract.
+        optional: methods and properties that a class may have beside those, which are looked for by name. A public one
+            whose name is nearly that of one that is not there is refused as a misspelling.
         scaffold: whether `dovetail plugin new` starts from a function or from a class.
         versions: the versions of the kind's contract that `origin` supports; the last one is current.
         placed: whether what its components compute may have devices of its own, `NAME/mesh`.
@@ -81,6 +84,7 @@ class Kind:
     moved: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
     parameters: Mapping[str, Any] = attrs.field(factory=dict)
     protocol: str | None = None
+    optional: tuple[str, ...] = attrs.field(default=(), converter=_tuple)
     scaffold: Literal["function", "class"] = "function"
     versions: tuple[int, ...] = attrs.field(default=(1,), converter=_tuple)
     placed: bool = False

@@ -17,7 +17,7 @@ from dovetail.devices.mesh import keep_rows_cut, row_parts, rows_cut
 from dovetail.kinds.fields import LOGITS
 from dovetail.plan.compared import KEPT
 from dovetail.plan.replayed import CHOICES
-from dovetail.protocols import LanguageModel, ValueHead, Weights
+from dovetail.protocols import LanguageModel, Traits, ValueHead, Weights
 from dovetail.step.packing import PACKED, pack, unpack
 from dovetail.step.parts import Floats, Part
 
@@ -87,7 +87,7 @@ def _keys(
 
     So what is dropped depends neither on the other rows nor on where a completion is packed.
     """
-    if dropout is None or not getattr(model, "has_dropout", False):
+    if dropout is None or not Traits.of(model).has_dropout:
         return {}
     of_rows = jax.vmap(jax.random.fold_in, (None, 0))(dropout, batch["draw_ids"])
     keys = of_rows[:, None] if rows is None else of_rows[rows]

@@ -23,7 +23,7 @@ from dovetail.host.stored import Stored
 from dovetail.plan.compared import KEPT
 from dovetail.plan.placement import sampler_places
 from dovetail.plan.replayed import check_recorded
-from dovetail.protocols import Weights
+from dovetail.protocols import Timed, Weights
 from dovetail.step import keys
 from dovetail.step.parts import Part, Sums, merge
 from dovetail.step.view import View, check_shape
@@ -226,8 +226,8 @@ class Drawing:
         completed = self.sampler.complete(examples, per_sample, config.sampling, options)
         check_recorded(config, completed.completions)
         clock.mark("rollout")
-        if (timings := getattr(self.sampler.engine, "timings", None)) is not None:
-            clock.note({f"rollout/{name}": value for name, value in timings().items()})
+        if isinstance(self.sampler.engine, Timed):
+            clock.note({f"rollout/{name}": value for name, value in self.sampler.engine.timings().items()})
         progress.begin("rewards")
         sampled = self.sampler.score(completed, tokens_too=True)
         self.curriculum |= self.prompts.observe(self.curriculum, sampled.scores.total)
