@@ -23,12 +23,12 @@ from flax import nnx
 from workloads import COMMON, SHAPES, register
 
 from dovetail.config import load
-from dovetail.devices.memory import SHARE
 from dovetail.devices.mesh import Devices
 from dovetail.protocols import Settled
 from dovetail.step.algorithm import assemble
 from dovetail.train.models import Models
 from dovetail_memory import footprint
+from dovetail_memory.device import SHARE
 
 MODELS = ("Qwen2.5-0.5B", "Qwen2.5-1.5B", "Qwen2.5-7B")
 TRAINED = {"LoRA": ("train.adapter=lora",), "all": ()}

@@ -68,13 +68,13 @@ def nearest(word: str, allowed: Iterable[str]) -> str:
     return "" if close is None else f" Did you mean {close!r}?"
 
 
-def closest(word: str, allowed: Iterable[str]) -> str | None:
-    """Return the allowed word nearest to `word`, or None if none is similar.
+def closest(word: str, allowed: Iterable[str], similar: float = 0.6) -> str | None:
+    """Return the allowed word nearest to `word`, or None if none is so `similar`, from 0 to 1 for the same word.
 
     >>> closest("gpso", ["grpo", "gspo"])
     'gspo'
     """
-    close = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(word, list(allowed), n=1, cutoff=similar)
     return close[0] if close else None
 
 

@@ -49,7 +49,7 @@ def dovetail_components(register: Callable[..., None]) -> None:
 
 @hookspec
 def dovetail_kinds(register_kind: Callable[..., None]) -> None:
-    """Open a new kind: `register_kind("verifier", "tokens -> doubt", stage="corrections", writes=("doubt",))`."""
+    """Open a kind: `register_kind("judge", "mask -> x", stage="corrections", reads="fields", writes=("x",))`."""
 
 
 @hookspec

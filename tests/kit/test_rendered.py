@@ -89,3 +89,13 @@ def test_a_value_of_a_preset_that_a_config_overrides_is_noted(text_config: TextC
         "sampling_preset.greedy.temperature = 0.0 has no effect: sampling.temperature = 1.0 (x.gin:2) stands"
     )
     assert overridden(text_config("sampling.preset = 'greedy'\n")) == []
+
+
+def test_a_controller_of_a_coefficient_that_stays_zero_is_told():
+    adaptive = "train.kl_controller=adaptive"
+    said = (
+        "train.kl_controller = 'adaptive' has no effect: it changes a coefficient in proportion, and train.kl_coef is 0"
+    )
+    assert [line for line in warnings(load(None, [adaptive])) if line.startswith(said)]
+    assert not warnings(load(None, [adaptive, "train.kl_coef=0.1"]))
+    assert not warnings(load(None, ["train.entropy_controller=adaptive"])), "this one adds to it"

@@ -28,11 +28,13 @@ class Training:
         parser: takes options: `training.parser.add_argument("--notify")`.
         around: functions of the parsed options, the config and the run's folder, which return the context managers in
             which the command trains.
+        after: functions of the run's folder, which return what the command prints when it has trained.
     """
 
     name: str
     parser: argparse.ArgumentParser
     around: list[Callable[[argparse.Namespace, Config, Path], AbstractContextManager[Any]]] = attrs.field(factory=list)
+    after: list[Callable[[Path], str]] = attrs.field(factory=list)
 
 
 def add(commands: Commands) -> None:
@@ -47,13 +49,13 @@ def add(commands: Commands) -> None:
             "--folder", type=given_path, help="run folder (default: runs/CONFIG-RUNID); resumes a run that has begun"
         )
         training = Training(name, command)
-        command.set_defaults(run=train_command, only_sft=name == "sft", around=training.around)
+        command.set_defaults(run=train_command, only_sft=name == "sft", training=training)
         for _ in ask_all(plugin_manager(), "dovetail_training", lambda _, training=training: training):
             pass  # each plugin has added to it
 
 
 def train_command(options: argparse.Namespace) -> int:
-    """Load a config, run it in its folder and print where the results are."""
+    """Load a config, run it in its folder and print what plugins say of the results."""
     from dovetail.config import load
     from dovetail.run.process import prepare
     from dovetail.shipped import find
@@ -64,16 +66,15 @@ def train_command(options: argparse.Namespace) -> int:
     from dovetail.devices import processes
     from dovetail.devices.presence import devices
     from dovetail.run.folder import default_folder
-    from dovetail.run.summary import summarise
     from dovetail.train.loop import train
 
     chosen = options.folder or (Path(loaded.run.folder) if loaded.run.folder else None)
     where = chosen or default_folder(loaded, path.stem)
     with ExitStack() as stack:
-        for context in options.around:
+        for context in options.training.around:
             stack.enter_context(context(options, loaded, where))
         devices()
         train(loaded, where, only_sft=options.only_sft)
-        if processes.is_first():
-            print(printable(summarise(where)))
+        for said in options.training.after if processes.is_first() else ():
+            print(printable(said(where)))
     return 0

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, Key
 
 from dovetail.errors import CompletionsFailed, DovetailWarning, PluginError
-from dovetail.protocols import Completions, Episodes, RolloutEngine, Sampling, Turns
+from dovetail.protocols import Completions, Continuing, Episodes, RolloutEngine, Sampling, Turns
 from dovetail.spans import span
 
 TURN: Final = 0x40000000
@@ -206,8 +206,9 @@ class Rounds:
     def _turns(self, prompt_tokens: Any, prompt_mask: Any, keys: Any, sampling: Sampling) -> Turns:
         """Return the engine's own turns, or calls of `generate` that amount to them."""
         limit = min(self.max_turn_tokens or sampling.max_tokens, sampling.max_tokens)
-        continuing = getattr(self.engine, "turns", None)
-        opened = continuing and continuing(prompt_tokens, prompt_mask, keys, sampling, limit, **self.options)
+        opened = None
+        if isinstance(self.engine, Continuing):
+            opened = self.engine.turns(prompt_tokens, prompt_mask, keys, sampling, limit, **self.options)
         return opened or ByRounds(
             engine=self.engine,
             prompt_tokens=prompt_tokens,

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from dovetail.devices.mesh import Devices
-from dovetail.protocols import Completions, RolloutEngine, Turns, Weights
+from dovetail.protocols import Completions, Continuing, RolloutEngine, Timed, Turns, Weights
 
 
 @attrs.frozen
@@ -23,11 +23,11 @@ class PlacedEngine:
             return self.engine.generate(prompt_tokens, prompt_mask, self.devices.whole(keys), sampling, **options)
 
     def turns(self, prompt_tokens: Any, prompt_mask: Any, keys: Any, *limits: Any, **options: Any) -> Turns | None:
-        """Sample several turns; see `RolloutEngine`."""
-        if (turns := getattr(self.engine, "turns", None)) is None:
+        """Sample several turns; see `Continuing`."""
+        if not isinstance(self.engine, Continuing):
             return None
         with self.devices.use():
-            opened = turns(prompt_tokens, prompt_mask, self.devices.whole(keys), *limits, **options)
+            opened = self.engine.turns(prompt_tokens, prompt_mask, self.devices.whole(keys), *limits, **options)
         return opened and _PlacedTurns(opened, self.devices)
 
     def sync(self, weights: Weights, version: int) -> None:
@@ -36,8 +36,8 @@ class PlacedEngine:
             self.engine.sync(weights, version)
 
     def timings(self) -> dict[str, float]:
-        """Return the figures of the last call, if the engine has any; see `RolloutEngine`."""
-        return getattr(self.engine, "timings", dict)()
+        """Return the figures of the last call, if the engine has any; see `Timed`."""
+        return self.engine.timings() if isinstance(self.engine, Timed) else {}
 
     def close(self) -> None:
         """Close the engine."""

@@ -7,10 +7,10 @@ planner's checks, the calls, the conformance checks, the scaffold and the docume
 from dovetail.kinds import algorithm, data, episodes, model, observers, rollout, sizing
 from dovetail.kinds.fields import FIELDS, FieldInfo
 from dovetail.kinds.kind import Around, Kind
-from dovetail.kinds.stages import STAGE, STAGES, Stage, at, comes_before
+from dovetail.kinds.stages import STAGE, STAGES, Stage, comes_before
 
 KINDS = tuple(
     kind for module in (algorithm, data, rollout, episodes, model, observers, sizing) for kind in module.KINDS
 )
 
-__all__ = ["FIELDS", "KINDS", "STAGE", "STAGES", "Around", "FieldInfo", "Kind", "Stage", "at", "comes_before"]
+__all__ = ["FIELDS", "KINDS", "STAGE", "STAGES", "Around", "FieldInfo", "Kind", "Stage", "comes_before"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dovetail.kinds.fields import FIELDS
@@ -195,9 +194,12 @@ class StatefulAdvantage(Protocol):
         """
         ...
 
-    @property
-    def update(self) -> Callable[..., Any]:
-        """A method that returns the next state, with the same shapes and dtypes."""
+    def update(self, *fields: Any) -> Any:
+        """Return the next state, with the same shapes and dtypes.
+
+        Args:
+            fields: what `__call__` reads, under the same names and in the same order; they are passed by name.
+        """
         ...
 
 

@@ -71,6 +71,7 @@ REWARD: Final = Kind(
     many=True,
     default=("check_answer",),
     reads="columns",
+    optional=("asks", "columns"),
     parameters={"pool": Around("pool")},
     placed=True,
 )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 import attrs
 
 from dovetail.kinds.kind import Kind
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     from jaxtyping import Bool, Float, Int, Shaped
 
@@ -22,6 +24,7 @@ __all__ = [
     "Interaction",
     "OpenLoop",
     "Parsed",
+    "Recordable",
     "Result",
     "Running",
     "Step",
@@ -47,6 +50,7 @@ INTERACTION: Final = Kind(
     stage="drawn",
     setting="train.interaction",
     protocol="dovetail.kinds.episodes:Interaction",
+    optional=("anchor", "tools"),
     scaffold="class",
 )
 
@@ -58,6 +62,7 @@ TOOL: Final = Kind(
     many=True,
     default=(),
     protocol="dovetail.kinds.episodes:ToolFunction",
+    optional=("tools",),
 )
 
 TOOL_FORMAT: Final = Kind(
@@ -304,11 +309,8 @@ class Running(Protocol):
 class OpenLoop(Protocol):
     """An agent loop with its tokenizer, tools and environment.
 
-    Episodes are independent of one another: each draws its random numbers from generators of its own.
-
-    A loop whose tools may give other results the next time has a method `recording(folder, *, only=False)`. It returns
-    the loop with a record of results in a run's folder: what is there is not asked for again, so a run that is killed
-    and resumed repeats its episodes. With `only`, nothing is asked for at all.
+    Episodes are independent of one another: each draws its random numbers from generators of its own. A loop may be
+    `Recordable` too.
     """
 
     @property
@@ -335,6 +337,19 @@ class OpenLoop(Protocol):
             samples: the number of episodes per example.
             generator: returns a random generator that is always the same for the same arguments:
                 `generator(prompt=p)` for resets, `generator(row=r, turn=k)` for the response to a turn.
+        """
+        ...
+
+
+@runtime_checkable
+class Recordable(Protocol):
+    """An `OpenLoop` whose tools may give other results the next time."""
+
+    def recording(self, folder: Path, *, only: bool = False) -> OpenLoop:
+        """Return the loop with a record of results in a run's folder.
+
+        What is there is not asked for again, so a run that is killed and resumed repeats its episodes. With `only`,
+        nothing is asked for at all.
         """
         ...
 

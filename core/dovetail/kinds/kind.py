@@ -7,13 +7,16 @@ documentation need to treat a third party's kind like a built-in one.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
 
 import attrs
 
 from dovetail.errors import PluginError, listing, nearest
 from dovetail.kinds.stages import NAMES, STAGE
+
+UNREAD: Final = ("drawn", "after_step")
+"""The stages at which no fields are there to be read."""
 
 
 @attrs.frozen
@@ -51,13 +54,16 @@ class Kind:
         writes: the fields that a component's results become, in order; a component may omit the last ones. How the
             results of several components are combined depends on the field (`FieldInfo.combine`).
         term: whether its components return per-token losses, which are terms of the sum that the update minimises.
-        coefficient: for a term, the setting that holds its coefficient; a term with coefficient zero is not computed.
-            None means 1, or the parameter `coef` if `parameters` gives its components one.
+        coefficient: for a term, the setting that holds its coefficient; a term whose coefficient is zero is not
+            computed, unless a controller (`NAME_controller` beside `NAME_coef`) may change that. None means 1, or the
+            parameter `coef` if `parameters` gives its components one.
         corrected: for a term, whether off-policy weights and loss masks multiply it.
         moved: settings that move the call to another stage: `{"train.kl_in": {"reward": "token_rewards"}}`.
         parameters: hyperparameters that every component of the kind has in addition to its own, with their defaults.
             The engine uses them; components do not see them. Instead of a default there may be an `Around`.
         protocol: `module:Class` of the protocol that a class must implement; None if a signature is the whole contract.
+        optional: methods and properties that a class may have beside those, which are looked for by name. A public one
+            whose name is nearly that of one that is not there is refused as a misspelling.
         scaffold: whether `dovetail plugin new` starts from a function or from a class.
         versions: the versions of the kind's contract that `origin` supports; the last one is current.
         placed: whether what its components compute may have devices of its own, `NAME/mesh`.
@@ -81,6 +87,7 @@ class Kind:
     moved: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
     parameters: Mapping[str, Any] = attrs.field(factory=dict)
     protocol: str | None = None
+    optional: tuple[str, ...] = attrs.field(default=(), converter=_tuple)
     scaffold: Literal["function", "class"] = "function"
     versions: tuple[int, ...] = attrs.field(default=(1,), converter=_tuple)
     placed: bool = False
@@ -88,34 +95,50 @@ class Kind:
     reserved: frozenset[str] = frozenset()
     origin: Any = attrs.field(default=None, eq=False)
 
-    def check(self) -> None:
-        """Refuse an inconsistent record.
+    def check(self, *, own: bool = False) -> None:
+        """Refuse an inconsistent record, and one by which nothing would be called.
+
+        `own` says that it is one of the engine's, which calls the components of some by protocols of their own.
 
         Raises:
-            PluginError: if a stage is unknown or does not fit the other attributes; the message names the kind and
-                what is allowed.
+            PluginError: naming the kind, what is wrong and what is allowed.
         """
+        mistakes = (*self._contradictions(), *(() if own else self._not_called()))
+        for mistake in mistakes:
+            raise PluginError(f"kind '{self.name}'{mistake}")
+
+    def _contradictions(self) -> Iterator[str]:
+        """Yield what does not fit together, as the rest of a sentence about the kind."""
         if isinstance(self.writes, str) or not all(isinstance(name, str) for name in self.writes):
-            raise PluginError(f"kind '{self.name}': writes={self.writes!r} is not a tuple of names of fields")
+            yield f": writes={self.writes!r} is not a tuple of names of fields"
         for stage in (self.stage, *(to for where in self.moved.values() for to in where.values())):
             if stage is not None and stage not in STAGE:
-                raise PluginError(
-                    f"kind '{self.name}': unknown stage '{stage}'.{nearest(stage, NAMES)} Stages: {listing(NAMES)}"
-                )
+                yield f": unknown stage '{stage}'.{nearest(stage, NAMES)} Stages: {listing(NAMES)}"
+                return
         if self.stage and not (self.writes or self.term) and STAGE[self.stage].level != "host":
-            raise PluginError(
-                f"kind '{self.name}' is called at stage '{self.stage}' and writes no field, so calling it would change"
-                " nothing; say writes=('FIELD',), or term=True at stage 'loss_terms'"
+            yield (
+                f" is called at stage '{self.stage}' and writes no field, so calling it would change nothing; say"
+                " writes=('FIELD',), or term=True at stage 'loss_terms'"
             )
-        if self.stage in ("drawn", "after_step") and self.reads == "fields":
-            raise PluginError(
-                f"kind '{self.name}': nothing is called with fields at stage '{self.stage}'; those that are:"
-                f" {', '.join(name for name in NAMES if name not in ('drawn', 'after_step'))}"
-            )
+        if self.stage in UNREAD and self.reads == "fields":
+            there = ", ".join(name for name in NAMES if name not in UNREAD)
+            yield f": nothing is called with fields at stage '{self.stage}'; those that are: {there}"
         if self.term != (self.stage == "loss_terms"):
-            raise PluginError(
-                f"kind '{self.name}': what is called at stage 'loss_terms' is a term, and nothing else is"
+            yield ": what is called at stage 'loss_terms' is a term, and nothing else is"
+
+    def _not_called(self) -> Iterator[str]:
+        """Yield why the engine, which calls what reads fields at a stage, would not call a plugin's kind as it says."""
+        if self.stage is None and self.writes:
+            yield f" writes {listing(self.writes)}, and has no stage at which it is called; stages: {listing(NAMES)}"
+        if self.stage is not None and self.reads != "fields":
+            yield (
+                f" has the stage '{self.stage}', at which nothing but what reads fields is called; say reads='fields',"
+                " or leave the stage out if your plugin calls its components itself"
             )
+        if self.stage == "scored" and not self.writes:
+            yield " is called at stage 'scored' only to write fields; say writes=('FIELD',)"
+        if self.coefficient is not None:
+            yield f": no controller knows {self.coefficient}; say parameters={{'coef': 1.0}} in place of coefficient"
 
     @property
     def path(self) -> str | None:

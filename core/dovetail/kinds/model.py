@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, runtime_checkable
+
+import attrs
 
 from dovetail.kinds.kind import Kind
 
@@ -15,7 +17,22 @@ if TYPE_CHECKING:
     from flax import nnx
     from jaxtyping import Array, Bool, Float, Int
 
-__all__ = ["Adapter", "Axes", "Follower", "LanguageModel", "ModelMaker", "Optimizer", "Place", "ValueHead", "Weights"]
+    from dovetail.kinds.data import Tokenizer
+
+__all__ = [
+    "Adapter",
+    "Axes",
+    "ChecksTokenizer",
+    "Follower",
+    "LanguageModel",
+    "ModelMaker",
+    "Optimizer",
+    "Place",
+    "Traits",
+    "ValueHead",
+    "Weights",
+    "WithValueHead",
+]
 
 MODEL: Final = Kind(
     name="model",
@@ -23,6 +40,7 @@ MODEL: Final = Kind(
     setting="train.model",
     default="decoder",
     protocol="dovetail.kinds.model:ModelMaker",
+    optional=("check_tokenizer", "value_head"),
     scaffold="class",
 )
 
@@ -90,25 +108,9 @@ class LanguageModel(Protocol):
 
     A parameter may name its logical axes, `nnx.Param(kernel, axes=("width", "ffn"))`, with one name or None for each
     dimension; a mesh shards parameters by these names: `width` over `mesh.fsdp`, and `vocab`, `ffn`, `heads` and
-    `kv_heads` over `mesh.tp`. A dimension with another name stays whole, as one with None does. If a model has an
-    attribute `heads`, the number of heads in its layers, a mesh that would split a head is refused.
+    `kv_heads` over `mesh.tp`. A dimension with another name stays whole, as one with None does.
 
-    A model that is trained with dropout has an attribute `has_dropout`, which is true; its `__call__` then also takes
-    `keys`, a random key for each token, [seq, token]. They are passed only in the forward passes of training. What is
-    dropped at a token must depend on nothing but its key, so that it does not matter where a text is packed.
-
-    A model with an attribute `packs`, which is true, reads several texts in a row: its `__call__` then also takes
-    `texts`, the number of each token's text, [seq, token]. The tokens of a text are consecutive; they see and count
-    those of the prefix and of their own text. Texts are packed only without `cache`.
-
-    A model that makes discrete choices at each token, such as the experts of a mixture, has an attribute `choices`: how
-    many. Its `__call__` then also takes `choices`, integers [seq, token, choice], and computes with these choices
-    instead of its own; at tokens where they are -1 it chooses for itself. The result then has a third part of the same
-    shape: the given choices, with -1 for those that the model would not make itself, and its own where none are given.
-
-    A model that can trade speed for memory has an attribute `modes`, names ordered from the fastest mode to the one
-    that keeps the fewest activations for the backward pass, and a method `in_mode(mode)`, which returns the model in
-    that mode. A run uses the first mode in which a step fits in memory.
+    What a model may be able to do beside this, it says in attributes: see `Traits`.
 
     Attributes:
         width: the size of a hidden state.
@@ -156,6 +158,39 @@ class LanguageModel(Protocol):
         ...
 
 
+@attrs.frozen(kw_only=True)
+class Traits:
+    """What a `LanguageModel` may have beside its protocol: attributes of the model, each with what its absence means.
+
+    Attributes:
+        heads: the number of heads in its layers; a mesh that would split a head is refused. Without it none is.
+        has_dropout: whether it is trained with dropout. Its `__call__` then also takes `keys`, a random key for each
+            token, [seq, token]. They are passed only in the forward passes of training. What is dropped at a token must
+            depend on nothing but its key, so that it does not matter where a text is packed.
+        packs: whether it reads several texts in a row. Its `__call__` then also takes `texts`, the number of each
+            token's text, [seq, token]. The tokens of a text are consecutive; they see and count those of the prefix and
+            of their own text. Texts are packed only without `cache`.
+        choices: how many discrete choices it makes at each token, such as the experts of a mixture. Its `__call__` then
+            also takes `choices`, integers [seq, token, choice], and computes with these choices instead of its own; at
+            tokens where they are -1 it chooses for itself. The result then has a third part of the same shape: the
+            given choices, with -1 for those that the model would not make itself, and its own where none are given.
+        modes: in which modes it can trade speed for memory: names from the fastest to the one that keeps the fewest
+            activations for the backward pass. It then has a method `in_mode(mode)`, which returns the model in that
+            mode. A run uses the first in which a step fits in memory.
+    """
+
+    heads: int | None = None
+    has_dropout: bool = False
+    packs: bool = False
+    choices: int = 0
+    modes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, model: Any) -> Traits:
+        """Return those of a model."""
+        return cls(**{name: getattr(model, name) for name in attrs.fields_dict(cls) if hasattr(model, name)})
+
+
 class Place(Protocol):
     """Decides on which devices a parameter is placed."""
 
@@ -179,10 +214,7 @@ class ValueHead(NamedTuple):
 class ModelMaker(Protocol):
     """Kind `model`: an architecture, and where its weights come from.
 
-    Two methods are optional. `value_head()` returns a `ValueHead` or None, for weights that may come with a scalar head
-    as those of a reward model do; a critic starts from that head. `check_tokenizer(tokenizer)` raises a ConfigError for
-    a tokenizer whose ids mean something else to the model. It is called before training starts if the model belongs to
-    a role, such as a teacher, that reads the policy's ids.
+    It may have the methods of `WithValueHead` and `ChecksTokenizer` too.
     """
 
     def make(self, vocab_size: int, *, rngs: nnx.Rngs, place: Place) -> nnx.Module:
@@ -218,6 +250,30 @@ class ModelMaker(Protocol):
 
         Raises:
             ConfigError: if there is no adapter to write, or no format for it, or the dtype is not supported.
+        """
+        ...
+
+
+@runtime_checkable
+class WithValueHead(Protocol):
+    """A `ModelMaker` whose weights may come with a scalar head, as those of a reward model do."""
+
+    def value_head(self) -> ValueHead | None:
+        """Return the head from which a critic starts; None for one of zeros."""
+        ...
+
+
+@runtime_checkable
+class ChecksTokenizer(Protocol):
+    """A `ModelMaker` that knows what ids mean to its model."""
+
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        """Refuse a tokenizer whose ids mean something else to the model.
+
+        It is called before training starts, for every model that reads the policy's ids: a teacher's too.
+
+        Raises:
+            ConfigError: saying which ids differ.
         """
         ...
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
 import attrs
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dovetail.kinds.data import Tokenizer
     from dovetail.kinds.model import Weights
 
-__all__ = ["Completions", "Finish", "Rollout", "RolloutEngine", "Turns"]
+__all__ = ["Completions", "Continuing", "Finish", "Rollout", "RolloutEngine", "Timed", "Turns"]
 
 ROLLOUT: Final = Kind(
     name="rollout",
@@ -129,21 +129,7 @@ class Turns(Protocol):
 
 
 class RolloutEngine(Protocol):
-    """An open engine.
-
-    An engine that can continue completions without processing them again also has a method
-
-        turns(prompt_tokens, prompt_mask, keys, sampling, max_turn_tokens) -> Turns | None
-
-    which takes the same arguments and options as `generate`. `sampling.max_tokens` then limits a completion with all of
-    its turns and observations, and a turn ends with 'length' at this limit too. If it returns None, or there is no such
-    method, `generate` is called for every turn, with the completions so far as prompts. That suits an engine that
-    compiles: rows are repeated until there are 1, 1/4, 1/16, ... of all, and each may have `max_turn_tokens`.
-
-    An engine may have a method `timings() -> dict[str, float]`, figures of its last call: `timings.jsonl` has them as
-    `rollout/NAME`. With `seconds_per_token`, those of a completion that waits for no other, `dovetail simulate` tells
-    what more engines would make shorter from what they would not.
-    """
+    """An open engine. It may have the methods of `Continuing` and `Timed` too."""
 
     def generate(
         self,
@@ -188,6 +174,36 @@ class RolloutEngine(Protocol):
 
     def close(self) -> None:
         """Free the engine's resources; a second call does nothing."""
+        ...
+
+
+@runtime_checkable
+class Continuing(Protocol):
+    """A `RolloutEngine` that can continue completions without processing them again.
+
+    For any other `generate` is called for every turn, with the completions so far as prompts. That suits an engine that
+    compiles: rows are repeated until there are 1, 1/4, 1/16, ... of all, and each may have `max_turn_tokens`.
+    """
+
+    def turns(self, prompt_tokens: Any, prompt_mask: Any, keys: Any, sampling: Sampling, max_turn_tokens: int) -> Any:
+        """Return `Turns`; None if these completions cannot be continued, so that `generate` is called.
+
+        It takes the same arguments and options as `generate`. `sampling.max_tokens` limits a completion with all of its
+        turns and observations, and a turn ends with 'length' at this limit too.
+        """
+        ...
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A `RolloutEngine` that measures what it does."""
+
+    def timings(self) -> dict[str, float]:
+        """Return figures of the last call, which `timings.jsonl` has as `rollout/NAME`.
+
+        With `seconds_per_token`, those of a completion that waits for no other, `dovetail simulate` tells what more
+        engines would make shorter from what they would not.
+        """
         ...
 
 

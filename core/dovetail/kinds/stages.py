@@ -1,4 +1,8 @@
-"""The stages of a training step, in order: the planner checks against this list and the engine executes it."""
+"""The stages of a training step, in order.
+
+The planner checks against this list. What the engine does at each is spelt out where it runs: in `train/` and `host/`
+those of level `host`, in `step/collect.py` those of `batch`, and in `step/update.py` the others.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +59,3 @@ def comes_before(stage: str, other: str) -> bool:
     (True, False)
     """
     return NAMES.index(stage) < NAMES.index(other)
-
-
-def at(level: Level) -> tuple[Stage, ...]:
-    """Return the stages of a level, in order."""
-    return tuple(stage for stage in STAGES if stage.level == level)

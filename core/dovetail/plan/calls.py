@@ -40,7 +40,11 @@ _BONUS: Final = Component(
 
 def calls(config: Config) -> tuple[Call, ...]:
     """Return the calls of a step except for the critic's, stage by stage."""
-    found = [*_chosen(config), *_entropy(config)]
+    found = [*_chosen(config)]
+    if not stays_zero(ENTROPY, config):
+        found.append(
+            Call(path="train.entropy_coef", kind=ENTROPY, component=_BONUS, stage=STAGE["loss_terms"], term=True)
+        )
     order = [stage.name for stage in STAGES]
     return tuple(sorted(found, key=lambda call: order.index(call.stage.name)))
 
@@ -66,7 +70,7 @@ def critic_calls(config: Config) -> tuple[Call, ...]:
 def _chosen(config: Config) -> Iterator[Call]:
     like = compared(config)
     for kind in config.registry.kinds.values():
-        if kind.stage is None or kind.path is None or (kind.coefficient and not config.setting(kind.coefficient)):
+        if kind.stage is None or kind.path is None or stays_zero(kind, config):
             continue
         stage = STAGE[_moved(kind, config) or kind.stage]
         for choice in config.several(kind.path):
@@ -93,8 +97,9 @@ def _moved(kind: Kind, config: Config) -> str | None:
     return None
 
 
-def _entropy(config: Config) -> Iterator[Call]:
-    """Yield the entropy bonus if its coefficient is not zero, or a controller may change it."""
-    controller = config.choice("train.entropy_controller").component
-    if config.setting("train.entropy_coef") != 0 or not controller.declares.get("constant"):
-        yield Call(path="train.entropy_coef", kind=ENTROPY, component=_BONUS, stage=STAGE["loss_terms"], term=True)
+def stays_zero(kind: Kind, config: Config) -> bool:
+    """Whether the coefficient of a kind's terms is 0 and nothing will change that, so that they are not computed."""
+    if kind.coefficient is None or config.setting(kind.coefficient) != 0:
+        return False
+    controller = config.choices.get(f"{kind.coefficient.removesuffix('_coef')}_controller")
+    return controller is None or not {"constant", "keeps_zero"}.isdisjoint(controller.declares)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import attrs
 
@@ -20,6 +20,14 @@ from dovetail.registry import Component, Registry
 WATCH: Final = Kind(name="monitor", summary="a quantity that is logged", reads="fields")
 
 
+class _PassOf(NamedTuple):
+    """What forward passes with the same model on the same tokens have in common; see `Pass`."""
+
+    role: str
+    inputs: str
+    live: bool
+
+
 @attrs.define(kw_only=True)
 class Planner:
     """Takes the calls one after another, and collects what they need.
@@ -28,7 +36,8 @@ class Planner:
         registry: where `field` components are looked up.
         roles: the model roles other than policy and critic.
         missing: fields that this configuration does not have, with what would provide them.
-        columns: columns of the task, which can be read as fields if they hold numbers.
+        columns: returns those of the task, which can be read as fields if they hold numbers. It may open the task's
+            data, so it is asked only for a name that is not a field.
         on_policy: whether there is one update per collection, on all of it.
         estimator: the chosen advantage estimator, which may or may not return `returns`.
         compared: the trainer's log-probabilities that are comparable with the sampler's; see `dovetail.plan.compared`.
@@ -39,15 +48,15 @@ class Planner:
     registry: Registry
     roles: tuple[str, ...] = ("reference",)
     missing: Mapping[str, str] = attrs.field(factory=dict)
-    columns: Collection[str] = ()
+    columns: Callable[[], Collection[str]] = tuple
     on_policy: bool = True
     estimator: Component | None = None
     compared: str | None = VOCABULARY
     unlike: Callable[[], str] = str
     written: dict[str, Call] = attrs.field(factory=dict)
     _entries: dict[str, Entry] = attrs.field(factory=dict)
-    _passes: dict[tuple[str, str, bool], dict[str, None]] = attrs.field(factory=dict)
-    _beside: dict[tuple[str, str, bool], dict[str, None]] = attrs.field(factory=dict)
+    _passes: dict[_PassOf, dict[str, None]] = attrs.field(factory=dict)
+    _beside: dict[_PassOf, dict[str, None]] = attrs.field(factory=dict)
     _derived: dict[str, None] = attrs.field(factory=dict)
     _before_split: dict[str, None] = attrs.field(factory=dict)
     _not_detached: set[str] = attrs.field(factory=set)
@@ -56,7 +65,7 @@ class Planner:
     @property
     def needs_critic(self) -> bool:
         """Whether some call reads the critic's values, so that a critic is trained."""
-        return any(role == CRITIC for role, _, _ in self._passes)
+        return any(key.role == CRITIC for key in self._passes)
 
     def read(self, call: Call) -> None:
         """Plan the fields that a call reads, and note those that it writes.
@@ -110,7 +119,7 @@ class Planner:
             return self._quantity(quantity, call)
         if self.registry.has("field", field):
             return self._derived_field(field, call)
-        if field in self.columns:
+        if field in self.columns():
             self._note(field, "drawn", COLUMN, "dataset", call)
             return False
         raise self._nobody(field, call)
@@ -209,7 +218,7 @@ class Planner:
         return component
 
     def _pass(self, role: str, inputs: str, quantity: str, *, live: bool, beside: Iterable[str] = ()) -> None:
-        key = (role, inputs, live)
+        key = _PassOf(role, inputs, live)
         self._passes.setdefault(key, {})[quantity] = None
         self._beside.setdefault(key, {}).update(dict.fromkeys(beside))
 
@@ -277,7 +286,7 @@ class Planner:
     def finish(self, chosen: Sequence[Call]) -> Plan:
         """Return the plan of a step with these calls, all of which have been read."""
         detached = {}
-        key = (POLICY, COMPLETIONS.name, False)
+        key = _PassOf(POLICY, COMPLETIONS.name, live=False)
         for name in (VOCABULARY, SUPPORT) if self.on_policy else ():
             old = OLD + name
             if old in self._entries and old not in self._not_detached:
@@ -286,14 +295,8 @@ class Planner:
                 self._pass(POLICY, COMPLETIONS.name, name, live=True)
                 self._entries[old].provider = f"stop_gradient({name}): the update is on-policy"
         passes = [
-            Pass(
-                role=role,
-                inputs=inputs,
-                quantities=tuple(names),
-                live=live,
-                beside=tuple(self._beside[role, inputs, live]),
-            )
-            for (role, inputs, live), names in self._passes.items()
+            Pass(**key._asdict(), quantities=tuple(names), beside=tuple(self._beside[key]))
+            for key, names in self._passes.items()
             if names
         ]
         return Plan(
@@ -344,16 +347,14 @@ def _returns_one(estimator: Component) -> bool:
 
 
 def _check_state(call: Call) -> None:
-    """Refuse a reader of `state` that is not an estimator, or lacks `init` or a matching `update`."""
+    """Refuse a reader of `state` that is not an estimator, or whose `update` does not match.
+
+    That it has one, and `init`, its kind's protocol asks for (`dovetail.registry.contract`).
+    """
     if call.kind.name != "advantage":
         raise PlanError(f"{call.label} reads 'state', which only estimators (kind 'advantage') have")
-    target = call.component.load()
-    if not (callable(getattr(target, "init", None)) and callable(getattr(target, "update", None))):
-        raise PlanError(
-            f"{call.label} reads 'state' but does not define its initial and next values: make it a class with"
-            " init(self, roles), and update(self, ...) that reads what __call__ reads and returns the next state"
-        )
-    reads = tuple(inspect.signature(target.update).parameters)[1:]  # pyright: ignore[reportFunctionMemberAccess]
+    estimator: Any = call.component.load()
+    reads = tuple(inspect.signature(estimator.update).parameters)[1:]
     if reads != call.component.reads:
         raise PlanError(
             f"{call.label}: update reads {', '.join(reads)}; it is called with what __call__ reads,"

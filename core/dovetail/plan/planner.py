@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-
-import attrs
 
 from dovetail.errors import PlanError, listing, nearest
 from dovetail.kinds import FIELDS
@@ -38,7 +35,7 @@ def plan_step(config: Config) -> Plan:
         registry=config.registry,
         roles=config.schema.roles,
         missing=_missing(config),
-        columns=_Columns(config),
+        columns=lambda: config.choice("train.task").bind().columns,
         on_policy=_is_on_policy(config),
         estimator=config.choice("train.advantage").component,
         compared=compared(config),
@@ -108,22 +105,3 @@ def _check_per_reward(config: Config) -> None:
                     f"{place}: {key} has length {len(numbers)}, but train.rewards has length {len(rewards)}; give one"
                     " number for each reward, in the order of train.rewards"
                 )
-
-
-@attrs.frozen
-class _Columns(Collection[str]):
-    """The columns of the task, looked up only when a component reads a name that is not a field."""
-
-    config: Config
-
-    def _names(self) -> tuple[str, ...]:
-        return tuple(getattr(self.config.choice("train.task").bind(), "columns", ()))
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names()
-
-    def __iter__(self) -> typing.Iterator[str]:
-        return iter(self._names())
-
-    def __len__(self) -> int:
-        return len(self._names())

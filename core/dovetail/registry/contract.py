@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Collection
+from typing import Any, Final
 
-from dovetail.errors import nearest
+from dovetail.errors import closest, listing, nearest
 from dovetail.kinds.kind import Kind
 from dovetail.registry.component import Component
+
+ALIKE: Final = 0.8
+"""From what similarity on a name counts as a misspelling: a class may well have methods of its own."""
 
 
 def asked_of(component: Component, kind: Kind) -> dict[str, Any]:
@@ -32,7 +36,8 @@ def methods_of(contract: type[Any]) -> dict[str, Any]:
 def lacking(component: Component, kind: Kind, instance: Any) -> str:
     """Return an error message that names the required methods an instance lacks; empty if it has them all.
 
-    Likewise if one cannot be called with the parameters of its protocol, or it reads what its kind does not offer.
+    Likewise if one cannot be called with the parameters of its protocol, if it reads what its kind does not offer, or
+    if it has a method that looks like a misspelling of an optional one.
     """
     if stray := [read for read in component.reads if kind.offers and read not in kind.offers]:
         there = f"there are {', '.join(kind.offers)}.{nearest(stray[0], kind.offers)}"
@@ -42,11 +47,27 @@ def lacking(component: Component, kind: Kind, instance: Any) -> str:
     if not missing:
         strange = next((name for name, method in asked.items() if not _takes(instance, name, method)), None)
         if strange is None:
-            return ""
+            return _misspelt(component, kind, instance, asked)
         own = arguments(getattr(type(instance), strange))
         return str(component.wrong(f"has {strange}{own}, and it is called with {arguments(asked[strange])}", strange))
     wanted = [f"{name}{arguments(asked[name])}" for name in missing]
-    return f"{component.label} has no {' or '.join(wanted)}, which kind '{kind.name}' needs{component.place}"
+    there = f"which kind '{kind.name}' needs.{nearest(missing[0], _own(instance, asked))}"
+    return f"{component.label} has no {' or '.join(wanted)}, {there.removesuffix('.')}{component.place}"
+
+
+def _misspelt(component: Component, kind: Kind, instance: Any, asked: Collection[str]) -> str:
+    """Return an error message about a method that nothing calls, and whose name is nearly one that the kind calls."""
+    absent = [name for name in kind.optional if not _has(instance, name)]
+    for name in _own(instance, (*asked, *kind.optional, *component.params)):
+        if meant := closest(name, absent, ALIKE):
+            how = f"has '{name}', which nothing calls. Did you mean '{meant}'? Kind '{kind.name}' may have"
+            return str(component.wrong(f"{how} {listing(kind.optional)}; begin names of your own with '_'", name))
+    return ""
+
+
+def _own(instance: Any, known: Collection[str]) -> list[str]:
+    """Return the public names of an instance's class that are not known."""
+    return [name for name in dir(type(instance)) if not name.startswith("_") and name not in known]
 
 
 def arguments(function: Any) -> str:
@@ -67,6 +88,8 @@ def _takes(instance: Any, name: str, method: Any) -> bool:
     if not (inspect.isfunction(method) and inspect.isfunction(inspect.getattr_static(instance, name))):
         return True
     _, *passed = inspect.signature(method).parameters.values()
+    if any(each.kind is each.VAR_POSITIONAL for each in passed):
+        return True  # the planner compares such a method with the component's own `__call__`
     passed = [each for each in passed if each.default is each.empty]
     by_name = {each.name: None for each in passed if each.kind is each.KEYWORD_ONLY}
     try:

@@ -40,6 +40,7 @@ class Claims(TypedDict, total=False):
     neither_mean_nor_sum: bool
     scales: bool
     constant: bool
+    keeps_zero: bool
     signed: bool
     systematic: bool
     absent_is_zero: bool

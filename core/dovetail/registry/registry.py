@@ -11,7 +11,7 @@ import attrs
 from packaging.utils import canonicalize_name
 
 from dovetail.errors import PluginError, UnknownNameError, listing, nearest
-from dovetail.kinds import Kind
+from dovetail.kinds import KINDS, Kind
 from dovetail.registry.component import Component, Origin, read_interface
 from dovetail.registry.disabled import DISABLE, disabled
 from dovetail.registry.places import raised_at
@@ -119,7 +119,7 @@ class Registry:
                 f" {self._kinds[name].origin.distribution} opened it; register components of it, or take another name"
             )
         self._check_no_section(name, f"kind '{name}' of {origin.distribution}")
-        kind.check()
+        kind.check(own=kind in KINDS)
         for other in self._kinds.values():
             if kind.path is not None and kind.path == other.path:
                 raise PluginError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from dovetail.arrays import Turns, carried
 from dovetail.errors import PlanError
-from dovetail.kinds import at
 from dovetail.plan.roles import OLD
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm
@@ -52,11 +52,14 @@ class Collector:
         view = View(
             batch | constants | moment.rows(batch) | {"state": state}, algorithm.fields, hyper, at_collection=True
         )
-        metrics: Sums = {}
-        for stage in at("batch"):
-            view, found = getattr(self, f"_{stage.name}")(view, weights, moment, hyper)
-            metrics = merge(metrics, found)
-        metrics = merge(metrics, view.metrics())
+        # the stages of level `batch`, in the order of `STAGES`
+        view, of_passes = self._passes(view, weights, hyper)
+        view, of_corrections = self._corrections(view, hyper)
+        view, of_rewards = self._token_rewards(view, moment, hyper)
+        view, of_advantages = self._advantages(view, hyper)
+        view, of_masks = self._loss_masks(view, hyper)
+        found = (of_passes, of_corrections, of_rewards, of_advantages, of_masks, view.metrics())
+        metrics = functools.reduce(merge, found)
         if "schedule_weight" in constants:
             metrics |= sums("schedule", {"weight": constants["schedule_weight"]}, view["mask"])
         left = {name: view[name] for name in view if name not in constants and name not in ("state", "row_keys")}
@@ -65,7 +68,8 @@ class Collector:
         check_rows(algorithm.plan.calls, left)
         return left, metrics, view["state"]
 
-    def _passes(self, view: View, weights: Any, _: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+    def _passes(self, view: View, weights: dict[str, Weights], hyper: dict[str, Floats]) -> tuple[View, Sums]:
+        """Add the quantities that the models compute, and exclude the completions that a filter rejects."""
         metrics: Sums = {}
         if not self.is_scored:
             scoring = Scoring(algorithm=self.algorithm, graphdefs=self.graphdefs)
@@ -77,7 +81,7 @@ class Collector:
         view, more = run_stage(self.algorithm.at("passes"), view, hyper)
         return view, merge(metrics, more)
 
-    def _corrections(self, view: View, _: Any, __: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+    def _corrections(self, view: View, hyper: dict[str, Floats]) -> tuple[View, Sums]:
         """Call every correction on the batch as sampled: weights are multiplied, and a token stays if all keep it."""
         parts, mask = self.algorithm.at("corrections"), view["mask"]
         after, metrics = run_stage(parts, view, hyper)
@@ -87,7 +91,7 @@ class Collector:
             metrics |= corrected(jnp.where(after["mask"], is_weights, 0.0), mask)
         return after, metrics
 
-    def _token_rewards(self, view: View, _: Any, moment: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+    def _token_rewards(self, view: View, moment: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
         """Place the scores on tokens, add the process rewards, shape the result, and subtract penalties."""
         mask = view["mask"]
         if "turn_rewards" in view:
@@ -106,7 +110,12 @@ class Collector:
             rewards = rewards - jnp.where(mask, moment.coefficients[str(term.coefficient)] * value, 0.0)
         return view.take({"token_rewards": rewards}), metrics
 
-    def _advantages(self, view: View, _: Any, __: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+    def _advantages(self, view: View, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+        """Estimate the advantages from the shaped token rewards, and the state that the estimator keeps.
+
+        Raises:
+            PlanError: if a critic is trained, and the estimator returns nothing for it to learn.
+        """
         # only an estimator that reads whole scores must also see the changes that shaping and KL made to token rewards
         scores, mask = view["scores"], view["mask"]
         view = view.take({"scores": jnp.sum(jnp.where(mask, view["token_rewards"], 0.0), axis=-1)})
@@ -121,7 +130,7 @@ class Collector:
             )
         return after.take({"scores": scores}), metrics
 
-    def _loss_masks(self, view: View, _: Any, __: Moment, hyper: dict[str, Floats]) -> tuple[View, Sums]:
+    def _loss_masks(self, view: View, hyper: dict[str, Floats]) -> tuple[View, Sums]:
         """Call every loss mask that may rank: weights are multiplied, and a token stays if all masks keep it."""
         mask = view["mask"]
         after, metrics = run_stage(self.algorithm.at("loss_masks"), view, hyper)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import attrs
@@ -14,9 +14,10 @@ from jaxtyping import Array, Float, Int, Key, Shaped
 
 from dovetail.arrays import full_precision
 from dovetail.devices.mesh import keep_rows_cut, row_parts, rows_cut
+from dovetail.kinds.fields import LOGITS
 from dovetail.plan.compared import KEPT
 from dovetail.plan.replayed import CHOICES
-from dovetail.protocols import LanguageModel, ValueHead, Weights
+from dovetail.protocols import LanguageModel, Traits, ValueHead, Weights
 from dovetail.step.packing import PACKED, pack, unpack
 from dovetail.step.parts import Floats, Part
 
@@ -86,7 +87,7 @@ def _keys(
 
     So what is dropped depends neither on the other rows nor on where a completion is packed.
     """
-    if dropout is None or not getattr(model, "has_dropout", False):
+    if dropout is None or not Traits.of(model).has_dropout:
         return {}
     of_rows = jax.vmap(jax.random.fold_in, (None, 0))(dropout, batch["draw_ids"])
     keys = of_rows[:, None] if rows is None else of_rows[rows]
@@ -237,49 +238,67 @@ def quantities(
         PluginError: if a component's result does not have the shape of its positions.
     """
     merged = model.merge()
-    hidden, agreed = hidden_states(merged, batch, rows_per_prompt, dropout, read)
-    known = {**batch, "hidden_states": unpack(batch, hidden)}
-    found: dict[str, Array] = {} if agreed is None else {AGREEMENT: unpack(batch, agreed)}
-    for name, part in wanted.items():
-        if "mask" in part.component.reads:
-            value, measured = part(known, hyper)
-            found |= {name: value} | {f"{name}/{metric}": each for metric, each in measured.items()}
-    by_position = {name: part for name, part in wanted.items() if name not in found}
+    states = hidden_states(merged, batch, rows_per_prompt, dropout, read)
+    found: dict[str, Array] = {} if states.agreed is None else {AGREEMENT: unpack(batch, states.agreed)}
+    of_completions = {name: part for name, part in wanted.items() if "mask" in part.component.reads}
+    known = {**batch, "hidden_states": unpack(batch, states.hidden)}
+    for name, part in of_completions.items():
+        value, measured = part(known, hyper)
+        found |= {name: value} | {f"{name}/{metric}": each for metric, each in measured.items()}
+    by_position = {name: part for name, part in wanted.items() if name not in of_completions}
     if not by_position:
         return found
-    reads = {read for part in by_position.values() for read in part.component.reads}
-    others = {name: other.merge() for name, other in (beside or {}).items() if name in reads}
-    by_token = [name for name in ("tokens", KEPT) if name in batch]
-    cut = {"hidden_states": hidden} | {name: pack(batch, batch[name]) for name in by_token}
-    for name, other in others.items():
-        own = {field: array for field, array in batch.items() if field not in CHOICES}
-        seen = hidden_states(other, own, rows_per_prompt, read=(read_beside or {}).get(name))
-        # the other model is what this one is compared with, and is not trained by the comparison
-        cut[name] = jax.lax.stop_gradient(seen.hidden)
+    read_by_them = {field for part in by_position.values() for field in part.component.reads}
+    others = {name: other.merge() for name, other in (beside or {}).items() if name in read_by_them}
+    prompts = read_beside or {}
+    seen = {name: _seen(other, batch, rows_per_prompt, prompts.get(name)) for name, other in others.items()}
+    by_token = {name: pack(batch, batch[name]) for name in ("tokens", KEPT) if name in batch}
+    heads = dict(others)
+    if LOGITS in read_by_them:
+        heads[LOGITS] = merged if dropout is None else model.in_full_precision().merge()
     # greedy sampling has no distribution of its own; the log-probabilities are then those of the model
     scale = jnp.where(temperature > 0, temperature, 1.0)
-    head = merged if dropout is None else model.in_full_precision().merge()
 
-    def chunk(piece: dict[str, Array]) -> dict[str, Array]:
+    def evaluate(piece: dict[str, Array]) -> dict[str, Array]:
         piece = jax.tree.map(rows_cut, piece)
         offered = {name: piece[name] for name in ("hidden_states", *by_token)}
-        if "logits" in reads:
-            offered["logits"] = head.logits(piece["hidden_states"]).astype(jnp.float32) / scale
-        for name, other in others.items():
-            offered[name] = other.logits(piece[name]).astype(jnp.float32) / scale
+        for name, head in heads.items():
+            predicting = piece["hidden_states" if name == LOGITS else name]
+            offered[name] = head.logits(predicting).astype(jnp.float32) / scale
         return _evaluated(by_position, offered, hyper)
 
-    rows, columns, _ = hidden.shape
+    arrays = {"hidden_states": states.hidden} | by_token | seen
+    values = _in_chunks(evaluate, arrays, positions or LOGITS_PER_CHUNK // merged.vocab_size)
+    return found | {name: unpack(batch, value) for name, value in values.items()}
+
+
+def _seen(
+    other: LanguageModel, batch: Mapping[str, Array], rows_per_prompt: int, read: Read | None
+) -> Float[Array, "seq token width"]:
+    """Return the hidden states of a model that the trained one is compared with, which the comparison does not train.
+
+    It makes its own choices.
+    """
+    own = {field: array for field, array in batch.items() if field not in CHOICES}
+    return jax.lax.stop_gradient(hidden_states(other, own, rows_per_prompt, read=read).hidden)
+
+
+def _in_chunks(
+    evaluate: Callable[[dict[str, Array]], dict[str, Array]], arrays: Mapping[str, Array], at_once: int
+) -> dict[str, Array]:
+    """Map a function of positions over chunks of `at_once` of them; return one [seq, token] array for each result.
+
+    Nothing that a chunk computes is kept for the gradient: its logits are recomputed. Otherwise the backward pass would
+    keep those of all chunks, [seq, token, vocab].
+    """
+    rows, columns = arrays["tokens"].shape
     parts = row_parts(rows)
-    at_once = (positions or LOGITS_PER_CHUNK // merged.vocab_size) // parts
-    pieces = {name: _cut(array, parts, at_once) for name, array in cut.items()}
+    pieces = {name: _cut(array, parts, at_once // parts) for name, array in arrays.items()}
     if pieces["tokens"].shape[0] == 1:
-        values = jax.tree.map(lambda value: value[None], chunk({name: piece[0] for name, piece in pieces.items()}))
+        values = jax.tree.map(lambda value: value[None], evaluate({name: piece[0] for name, piece in pieces.items()}))
     else:
-        # without the checkpoint, the backward pass would keep the logits of all chunks, [seq, token, vocab]
-        values = jax.lax.map(jax.checkpoint(chunk), pieces)
-    whole = {name: _together(value, parts, rows, columns) for name, value in values.items()}
-    return found | {name: unpack(batch, value) for name, value in whole.items()}
+        values = jax.lax.map(jax.checkpoint(evaluate), pieces)
+    return {name: _together(value, parts, rows, columns) for name, value in values.items()}
 
 
 def _evaluated(

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from dovetail.arrays import full_precision
+from dovetail.errors import nearest
 from dovetail.kinds import FIELDS
 from dovetail.kinds.fields import Combine
 from dovetail.plan.plan import Call
@@ -18,6 +19,9 @@ from dovetail.step.parts import Fields, Floats, Part, Sums, merge
 
 class View(Mapping[str, Any]):
     """The available fields; a derived field is computed when it is first read, and existing fields never change.
+
+    As a mapping it has the fields that are there: `in`, `len` and iteration neither compute a derived field nor count
+    it, because what is derived here may need what exists only in a forward pass. Reading tells, as in a `defaultdict`.
 
     A stage adds its components' results to a new view, in which derived fields that depend on them are computed again.
     So an estimator never reads a field that was derived from the mask before a correction narrowed it.
@@ -49,7 +53,7 @@ class View(Mapping[str, Any]):
         if self._at_collection and f"{OLD}{name}" in self._known:
             return self._known[f"{OLD}{name}"]
         if name not in self._derived:
-            raise KeyError(name)
+            raise KeyError(f"'{name}' is not a field here.{nearest(name, [*self._known, *self._derived])}")
         if name not in self._computed:
             self._compute(name)
         return self._computed[name]

@@ -22,7 +22,7 @@ from dovetail.plan.roles import ROLLOUT
 from dovetail.protocols import Weights
 from dovetail.registry import plugin_manager
 from dovetail.registry.calls import ask_for, ask_one
-from dovetail.train.drawing import Cursor, Drawing, Message
+from dovetail.train.drawing import Batch, Cursor, Drawing, Message
 from dovetail.train.drawn import Extras
 from dovetail.train.in_flight import Cut
 from dovetail.train.metrics import Clock
@@ -99,7 +99,8 @@ class InTurn(InOrder):
             DovetailError: the error of the sampler's program.
         """
         message = self.drawing.do(self.tasks[self.taken], clock)
-        self.cursor = getattr(message, "cursor", self.cursor)
+        if isinstance(message, Batch):
+            self.cursor = message.cursor
         self.taken += 1
         return message
 

@@ -3,61 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import attrs
 
-from dovetail.config import Choice, Config
+from dovetail.config import Config
 from dovetail.config.settings import Train
 from dovetail.errors import ConfigError, PlanError, listing, nearest
 from dovetail.host.process_rewards import ENDS, ProcessScorer
-from dovetail.host.rewards import ALWAYS, OF_EPISODES, Scorer, check_columns
+from dovetail.host.rewards import ALWAYS, Scorer, check_columns
 from dovetail.host.speakers import Speakers
 from dovetail.protocols import Example, Task, Tokenizer
-from dovetail.run.sources import nothing_looked_up
 from dovetail.step.algorithm import part
-
-CHECKS: Final = ("success", "partial", "format")
-"""The settings of `eval` that name a reward."""
-
-
-def check_known_columns(config: Config, tasks: dict[str, Task] | None = None) -> None:
-    """Refuse what reads columns that a task does not have, as far as that is known without building rewards.
-
-    Nothing is said of a task whose columns cannot be known here, because its data is on another machine or a network.
-
-    Args:
-        config: what would be trained.
-        tasks: keeps the tasks of many configs, so that each is opened once.
-
-    Raises:
-        PlanError: as at the start of a run.
-    """
-    opened: dict[str, Task] = {} if tasks is None else tasks
-    scored = config.several("train.rewards")
-    checks = [choice for role in CHECKS if (choice := config.choices.get(f"eval.{role}"))]
-    _check_known("train.task", (*scored, *config.several("train.process_rewards")), config, opened)
-    if config.eval.every is not None:
-        _check_known("eval.task", (*scored, *checks), config, opened)
-
-
-def _check_known(slot: str, readers: Sequence[Choice], config: Config, tasks: dict[str, Task]) -> None:
-    choice = config.choice(slot)
-    key = f"{choice.component.qualified_name} {sorted(choice.params.items())}"
-    try:
-        with nothing_looked_up():
-            if key not in tasks:
-                tasks[key] = choice.bind()
-            task = tasks[key]
-            columns = task.columns
-    except Exception:  # a task of anybody, which says what is wrong when it is trained on
-        return
-    always = (*ALWAYS, *OF_EPISODES)  # ENDS among them
-    check_columns([part(each.component.kind, each) for each in readers], columns, choice.component.name, always)
-    if slot == "train.task":
-        check_interaction(config, task)
-        if config.plan and "role_ids" in config.plan:
-            check_role_column(config, task)
 
 
 def make_scorer(config: Config) -> Scorer:
@@ -115,7 +71,7 @@ def check_interaction(config: Config, task: Task) -> None:
     """Refuse an interaction that reads a column that the task does not have."""
     if (chosen := config.choices.get("train.interaction")) is None:
         return
-    for column in getattr(chosen.bind(), "columns", ()):
+    for column in chosen.bind().columns:
         if column not in task.columns:
             raise PlanError(
                 f"{chosen.component.label} of {chosen.component.origin} reads the column '{column}', which task"

@@ -23,7 +23,7 @@ from dovetail.host.stored import Stored
 from dovetail.plan.compared import KEPT
 from dovetail.plan.placement import sampler_places
 from dovetail.plan.replayed import check_recorded
-from dovetail.protocols import Weights
+from dovetail.protocols import Timed, Weights
 from dovetail.step import keys
 from dovetail.step.parts import Part, Sums, merge
 from dovetail.step.view import View, check_shape
@@ -40,12 +40,12 @@ class Cursor:
 
     Attributes:
         prompts: the state of the stream of prompts.
-        memory: the curriculum's state by name.
+        curriculum: the curriculum's state by name; empty without one.
         over: groups that passed the filter and were not needed yet.
     """
 
     prompts: dict[str, Any] = attrs.field(factory=dict)
-    memory: dict[str, Any] = attrs.field(factory=dict)
+    curriculum: dict[str, Any] = attrs.field(factory=dict)
     over: Stored | None = None
 
 
@@ -80,7 +80,7 @@ class Drawing:
         setup: the pieces of the run.
         sampler: the open engine, with rewards.
         prompts: the source of the next prompts.
-        memory: the curriculum's state by name.
+        curriculum: the curriculum's state by name; empty without one.
         extras: adds the other fields to those of the completions.
         evaluate: evaluates the engine's current weights; None if no task of the run does.
         newer: returns newer weights with their version, if they may be used in the middle of completions; None if they
@@ -92,7 +92,7 @@ class Drawing:
     setup: Setup
     sampler: Sampler
     prompts: Prompts
-    memory: dict[str, Any]
+    curriculum: dict[str, Any]
     extras: Extras
     evaluate: Evaluator | None
     over: Stored | None
@@ -125,7 +125,7 @@ class Drawing:
                 setup=setup,
                 sampler=sampler,
                 prompts=prompts,
-                memory=dict(cursor.memory),
+                curriculum=dict(cursor.curriculum),
                 extras=extras,
                 evaluate=setup.evaluator(sampler),
                 over=cursor.over,
@@ -157,7 +157,7 @@ class Drawing:
 
     def cursor(self) -> Cursor:
         """Return the position of the next batch."""
-        return Cursor(prompts=self.prompts.get_state(), memory=dict(self.memory), over=self.over)
+        return Cursor(prompts=self.prompts.get_state(), curriculum=dict(self.curriculum), over=self.over)
 
     def _batch(self, step: int, clock: Clock) -> Batch:
         self.prompts.metrics = {}  # a step that only uses groups left over has none
@@ -212,7 +212,7 @@ class Drawing:
     def _round(self, step: int, number: int, clock: Clock) -> Sampled:
         """Sample and score the next prompts; the prompts of a step are numbered consecutively over its rounds."""
         config = self.setup.config
-        examples = self.prompts.next(self.memory, step, number)
+        examples = self.prompts.next(self.curriculum, step, number)
         clock.mark("waiting")
         first, samples = number * len(examples), config.train.group_size
         per_sample = keys.per_sample(self._key(step), len(examples), samples, first)
@@ -226,11 +226,11 @@ class Drawing:
         completed = self.sampler.complete(examples, per_sample, config.sampling, options)
         check_recorded(config, completed.completions)
         clock.mark("rollout")
-        if (timings := getattr(self.sampler.engine, "timings", None)) is not None:
-            clock.note({f"rollout/{name}": value for name, value in timings().items()})
+        if isinstance(self.sampler.engine, Timed):
+            clock.note({f"rollout/{name}": value for name, value in self.sampler.engine.timings().items()})
         progress.begin("rewards")
         sampled = self.sampler.score(completed, tokens_too=True)
-        self.memory |= self.prompts.observe(self.memory, sampled.scores.total)
+        self.curriculum |= self.prompts.observe(self.curriculum, sampled.scores.total)
         clock.mark("reward")
         return sampled
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -29,7 +29,8 @@ from dovetail.step.view import View, run_stage
 from dovetail.train.setup import Setup
 from dovetail.train.texts import demonstrations
 
-MEMORY = "curriculum"
+CURRICULUM: Final = "curriculum"
+"""The name of the curriculum's state in a checkpoint, and of its metrics."""
 HOST_STAGES = ("scored", "filtered")
 """The stages at which components of a plugin's own kinds are called before a model has processed the batch."""
 
@@ -64,9 +65,9 @@ class Prompts:
         if self.curriculum is None or self.component is None:
             return {}
         with self.component.named("init"):
-            return {MEMORY: self.curriculum.init(len(self.examples))}
+            return {CURRICULUM: self.curriculum.init(len(self.examples))}
 
-    def next(self, memory: Mapping[str, Any], step: int, number: int) -> list[Example]:
+    def next(self, states: Mapping[str, Any], step: int, number: int) -> list[Example]:
         """Return the prompts of round `number` of a step.
 
         Raises:
@@ -77,7 +78,7 @@ class Prompts:
         # a generator of its own for each round: a resumed run draws the same prompts without replaying earlier draws
         rng = np.random.default_rng([self.seed % 2**32, keys.PROMPTS, step, number])
         with self.component.named("choose"):
-            self._last = np.asarray(self.curriculum.choose(memory[MEMORY], self.count, rng))
+            self._last = np.asarray(self.curriculum.choose(states[CURRICULUM], self.count, rng))
         is_index = np.issubdtype(self._last.dtype, np.integer) and self._last.shape == (self.count,)
         if not (is_index and self._last.min() >= 0 and self._last.max() < len(self.examples)):
             raise self.component.wrong(
@@ -87,15 +88,15 @@ class Prompts:
             )
         return [self.examples[int(index)] for index in self._last]
 
-    def observe(self, memory: Mapping[str, Any], scores: Float[np.ndarray, "seq"]) -> dict[str, Any]:
+    def observe(self, states: Mapping[str, Any], scores: Float[np.ndarray, "seq"]) -> dict[str, Any]:
         """Return the curriculum's state after the scores of the last prompts of `next`; NaN means no score."""
         if self.curriculum is None or self.component is None or self._last is None:
             return {}
         by_prompt = scores.reshape(len(self._last), -1)
         with self.component.named("update"):
-            state, metrics = split_metrics(self.curriculum.update(memory[MEMORY], self._last, by_prompt))
-            self.metrics = {f"{MEMORY}/{name}": float(value) for name, value in metrics.items()}
-        return {MEMORY: same_form(self.component, memory[MEMORY], state, "update")}
+            state, metrics = split_metrics(self.curriculum.update(states[CURRICULUM], self._last, by_prompt))
+            self.metrics = {f"{CURRICULUM}/{name}": float(value) for name, value in metrics.items()}
+        return {CURRICULUM: same_form(self.component, states[CURRICULUM], state, "update")}
 
     def get_state(self) -> dict[str, Any]:
         """Return the position of the stream; the state of a curriculum is among the arrays of a checkpoint."""

@@ -79,12 +79,12 @@ def like(data: Mapping[str, Any], params: Any) -> dict[str, Any]:
     }
 
 
-def restored(data: Mapping[str, Any], arrays: Mapping[str, Any], memory: dict[str, Any]) -> Cut:
+def restored(data: Mapping[str, Any], arrays: Mapping[str, Any], curriculum: dict[str, Any]) -> Cut:
     """Return the cut with these JSON values and arrays, and the curriculum's state."""
     over = Stored(values=data["over"]["values"], body=np.asarray(arrays["over"])) if "over" in data else None
     return Cut(
         taken=data["taken"],
-        cursor=Cursor(prompts=data["prompts"], memory=memory, over=over),
+        cursor=Cursor(prompts=data["prompts"], curriculum=curriculum, over=over),
         messages=tuple(
             message_of(values, arrays["messages"][str(number)]) for number, values in enumerate(data["messages"])
         ),

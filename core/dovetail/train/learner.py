@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
 
 import attrs
 import jax.numpy as jnp
@@ -13,10 +14,12 @@ from jaxtyping import Array
 from dovetail import progress
 from dovetail.devices import processes
 from dovetail.devices.compiled import share
-from dovetail.devices.mesh import to_device, to_host
+from dovetail.devices.mesh import Devices, to_device, to_host
 from dovetail.host.replay import REPLAY, Replaying
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Weights
+from dovetail.run.checkpoint import Saved
+from dovetail.step.algorithm import Algorithm
 from dovetail.step.collect import Collector
 from dovetail.step.mismatch import effective_sample_size
 from dovetail.step.moment import Moment
@@ -34,6 +37,38 @@ from dovetail.train.role_models import RoleModels
 from dovetail.train.session import RL, Run
 from dovetail.train.setup import Setup
 
+ESTIMATOR: Final = "estimator"
+"""The name of the advantage estimator's state in a checkpoint, beside `REPLAY` and the settings of the controllers."""
+
+
+@attrs.frozen(kw_only=True)
+class Programs:
+    """The compiled functions of a step; each is compiled when it is first called.
+
+    Attributes:
+        beside: the passes of models with devices of their own; None if all models are on the policy's.
+        collect: the stages of the whole batch.
+        update_policy: an update of the policy, in place.
+        update_critic: an update of the critic, in place; None if there is no critic.
+    """
+
+    beside: Beside | None
+    collect: Callable[..., Any]
+    update_policy: Callable[..., Any]
+    update_critic: Callable[..., Any] | None
+
+    @classmethod
+    def of(cls, algorithm: Algorithm, graphdefs: Mapping[str, Any], devices: Devices) -> Programs:
+        """Return the programs of models with these structures, by role."""
+        beside = Beside.of(algorithm, graphdefs, devices)
+        update = functools.partial(Update, algorithm=algorithm, graphdefs=graphdefs)
+        return cls(
+            beside=beside,
+            collect=share(Collector(algorithm=algorithm, graphdefs=graphdefs, is_scored=beside is not None)),
+            update_policy=share(update(), donate=(0,)),
+            update_critic=share(update(model=CRITIC), donate=(0,)) if algorithm.has_critic else None,
+        )
+
 
 @attrs.define(kw_only=True)
 class Learner:
@@ -45,9 +80,12 @@ class Learner:
         critic: those of the critic, if the plan has one.
         critic_frozen: the critic's parameters that are not trained.
         roles: the models of the other roles.
-        memory: the states of controllers, the estimator and the replay, by name.
+        states: the states of controllers, the estimator and the replay, by name.
         sampling: the source of batches and the destination of new weights.
+        extras: adds the fields of the host's stages.
+        replay: adds earlier completions, if the run replays some.
         first: number of steps that were done when the process began.
+        programs: the compiled functions.
     """
 
     run: Run
@@ -55,20 +93,17 @@ class Learner:
     critic: Trained | None
     critic_frozen: Any
     roles: RoleModels
-    memory: dict[str, Any]
+    states: dict[str, Any]
     sampling: End
     extras: Extras
     replay: Replaying | None
     first: int
-    beside: Beside | None
-    collect: Callable[..., Any]
-    update_policy: Callable[..., Any]
-    update_critic: Callable[..., Any] | None
+    programs: Programs
 
     @classmethod
     def open(cls, run: Run, start: Any, extras: Extras) -> Learner:
         """Build the state, or restore it, and compile nothing yet."""
-        setup, algorithm, config = run.setup, run.setup.algorithm, run.config
+        setup, algorithm = run.setup, run.setup.algorithm
         # first, because they copy what they need of `start`, whose memory the first update takes over
         roles = RoleModels.open(run, start)
         policy = Trained(start, algorithm.optimisers["train"].init(start))
@@ -76,28 +111,16 @@ class Learner:
         critic, critic_frozen = None, None
         if algorithm.has_critic:
             graphdefs[CRITIC], critic, critic_frozen = _critic(setup, start)
-        memory = {name: part.first_state(config.setting(name)) for name, part in algorithm.controllers.items()}
-        replay = Replaying.of(config)
-        if replay is not None:
-            memory[REPLAY] = replay.init(extras.empty())
-        if algorithm.remembering:
-            memory["estimator"] = algorithm.remembering.first_state(setup.speakers.count)
-        first, cut = 0, in_flight.Cut(cursor=Cursor(memory=Prompts.of(setup).init()))
+        replay = Replaying.of(run.config)
+        states = _first_states(setup, replay, extras)
+        first, cut = 0, in_flight.Cut(cursor=Cursor(curriculum=Prompts.of(setup).init()))
         # restoring needs the structure of what was saved, so all of it has been made above, and is replaced here
         if saved := run.resumes(RL):
-            first, curriculum = saved.step, cut.cursor.memory
-            flying = in_flight.like(saved.data, policy.params)
-            moving = roles.state()
-            state = run.restore((policy, critic, memory | curriculum, moving, flying), policy, critic, moving)
-            policy, critic, memory, following, flying = state
-            roles.restore(following)
-            cut = in_flight.restored(saved.data, flying, {name: memory.pop(name) for name in curriculum})
-        beside = Beside.of(algorithm, graphdefs, setup.devices)
-        collector = Collector(algorithm=algorithm, graphdefs=graphdefs, is_scored=beside is not None)
-        update_policy = Update(algorithm=algorithm, graphdefs=graphdefs)
-        update_critic = Update(algorithm=algorithm, graphdefs=graphdefs, model=CRITIC) if critic else None
+            first = saved.step
+            policy, critic, states, cut = _restored(run, saved, (policy, critic, states, cut), roles)
+        programs = Programs.of(algorithm, graphdefs, setup.devices)
         # last, because nobody would close what it opens if something after it failed
-        open_channels = run.opening or opening(config, several=processes.several())
+        open_channels = run.opening or opening(run.config, several=processes.several())
         weights = Weights(policy.params, setup.weights.frozen)
         sampling = open_channels(setup, extras, run.tasks, weights, first, cut)
         setup.hand_over.timings()  # discards the time of the initial move, which does not belong to a step
@@ -107,15 +130,12 @@ class Learner:
             critic=critic,
             critic_frozen=critic_frozen,
             roles=roles,
-            memory=memory,
+            states=states,
             sampling=sampling,
             extras=extras,
             replay=replay,
             first=first,
-            beside=beside,
-            collect=share(collector),
-            update_policy=share(update_policy, donate=(0,)),
-            update_critic=share(update_critic, donate=(0,)) if update_critic else None,
+            programs=programs,
         )
 
     @property
@@ -126,8 +146,8 @@ class Learner:
     def state(self, step: int) -> tuple[Any, dict[str, Any]]:
         """Return the contents of a checkpoint after `step` steps: arrays, and JSON values."""
         cut = self.sampling.cut(step)
-        memory = self.memory | cut.cursor.memory  # a copy, because the states change within a step
-        return (self.policy, self.critic, memory, self.roles.state(), cut.arrays), cut.data
+        states = self.states | cut.cursor.curriculum  # a copy, because the states change within a step
+        return (self.policy, self.critic, states, self.roles.state(), cut.arrays), cut.data
 
     def keep(self, step: int) -> None:
         """Register the current state, after `step` steps, to be saved if the run fails."""
@@ -159,48 +179,65 @@ class Learner:
             self.run.record(RL, task.version, found.metrics, clock.timings(0), lambda: self.keep(step))
 
     def learn(self, taken: Batch, step: int, clock: Clock) -> dict[str, float]:
-        """Estimate advantages, update the critic and the policy."""
-        algorithm, hyper = self.run.setup.algorithm, self.run.setup.algorithm.hyper
+        """Estimate advantages, update the critic and the policy, and then all that follows them; return the metrics."""
         progress.begin("scoring")
         moment = self._moment(step)
-        host_batch, found = self.extras.on_host(taken.fields, step)
-        replayed: dict[str, float] = {}
-        # replayed groups join before the forward passes: what a model computes of them is of today's weights
-        if self.replay is not None:
-            host_batch, self.memory[REPLAY], replayed = self.replay(self.memory[REPLAY], host_batch, step)
-        # after the replay, because replayed completions have ages of their own
-        if "staleness" in algorithm.plan:
-            host_batch["staleness"] = np.int32(step) - host_batch["versions"]
-        weights = self.roles.weights() | {POLICY: self.weights}
-        if self.critic:
-            weights[CRITIC] = Weights(self.critic.params, self.critic_frozen)
-        rows = self.run.setup.devices.rows(host_batch)
-        if self.beside is not None:
-            scored, reported = self.beside(weights, rows, hyper)
-            rows, found, weights = rows | scored, merge(found, reported), {}
-        batch, measured, state = self.collect(weights, rows, moment, hyper, self.memory.get("estimator"))
+        fields, measured, replayed = self._on_host(taken, step)
+        batch, found = self._collect(fields, moment)
+        measured = merge(measured, found)
         clock.mark_when_ready("scoring", batch)
-        if algorithm.remembering:
-            self.memory["estimator"] = state
         # an update reuses the memory of the old parameters, so from here on there is no earlier state to save
         self.run.forget()
         progress.begin("update")
-        measured = merge(found, merge(measured, self._update(batch, moment, step)))
+        measured = merge(measured, self._update(batch, moment, step))
         # while only the critic learns, the policy's terms were not computed, and no model has anything to follow
         if not self._is_warming_up(step):
-            self._after_step(measured, step, int(np.any(host_batch["mask"], axis=-1).sum()))
-        terms = [*algorithm.terms[POLICY], *algorithm.penalties]
-        coefficients = {
-            f"{term.part.label}/coef": moment.coefficients[term.coefficient] for term in terms if term.coefficient
-        }
+            self._after_step(measured, step, int(np.any(fields["mask"], axis=-1).sum()))
         # after sampling, the step waits for the devices only here: everything before has only been dispatched
-        metrics = taken.metrics | replayed | means(merge(measured, once(coefficients)))
-        if "mismatch/ratio_mean" in metrics:
-            metrics["mismatch/effective_sample_size"] = effective_sample_size(metrics)
+        metrics = taken.metrics | replayed | self._means(measured, moment)
         clock.mark("update")
         watched = ("policy_loss/loss", "optimizer/grad_norm", "critic/loss", "critic/grad_norm")
         self.run.stop_if_not_finite(RL, step, metrics, watched, batch)
         return metrics | taken.filtered
+
+    def _on_host(self, taken: Batch, step: int) -> tuple[dict[str, Any], Sums, dict[str, float]]:
+        """Complete the fields of the host's stages; return them, their metrics, and those of the replay."""
+        fields, measured = self.extras.on_host(taken.fields, step)
+        replayed: dict[str, float] = {}
+        # replayed groups join before the forward passes: what a model computes of them is of today's weights
+        if self.replay is not None:
+            fields, self.states[REPLAY], replayed = self.replay(self.states[REPLAY], fields, step)
+        # after the replay, because replayed completions have ages of their own
+        if "staleness" in self.run.setup.algorithm.plan:
+            fields["staleness"] = np.int32(step) - fields["versions"]
+        return fields, measured, replayed
+
+    def _collect(self, fields: dict[str, Any], moment: Moment) -> tuple[dict[str, Array], Sums]:
+        """Score the completions and estimate their advantages, on the devices."""
+        setup, programs, hyper = self.run.setup, self.programs, self.run.setup.algorithm.hyper
+        weights = self.roles.weights() | {POLICY: self.weights}
+        if self.critic:
+            weights[CRITIC] = Weights(self.critic.params, self.critic_frozen)
+        rows, measured = setup.devices.rows(fields), Sums()
+        if programs.beside is not None:
+            scored, measured = programs.beside(weights, rows, hyper)
+            rows, weights = rows | scored, {}
+        batch, found, state = programs.collect(weights, rows, moment, hyper, self.states.get(ESTIMATOR))
+        if setup.algorithm.remembering:
+            self.states[ESTIMATOR] = state
+        return batch, merge(measured, found)
+
+    def _means(self, measured: Sums, moment: Moment) -> dict[str, float]:
+        """Wait for a step's metrics, and return their values, with the coefficients that a controller may change."""
+        algorithm = self.run.setup.algorithm
+        terms = [*algorithm.terms[POLICY], *algorithm.penalties]
+        coefficients = {
+            f"{term.part.label}/coef": moment.coefficients[term.coefficient] for term in terms if term.coefficient
+        }
+        metrics = means(merge(measured, once(coefficients)))
+        if "mismatch/ratio_mean" in metrics:
+            metrics["mismatch/effective_sample_size"] = effective_sample_size(metrics)
+        return metrics
 
     def publish(self, version: int, clock: Clock) -> None:
         """Give the sampler the new weights."""
@@ -225,13 +262,13 @@ class Learner:
         for number, mini in enumerate(minis):
             now = moment.at_update(number)
             # both see the same mini-batch, and the advantages were estimated before: their order changes nothing
-            if self.update_critic:
+            if self.programs.update_critic:
                 given = (mini, now) if place is home else (place.rows(mini), place.whole(now))
                 with place.use():
-                    self.critic, found = self.update_critic(self.critic, self.critic_frozen, {}, *given, hyper)
+                    self.critic, found = self.programs.update_critic(self.critic, self.critic_frozen, {}, *given, hyper)
                 measured = merge(measured, found if place is home else home.whole(found))
             if not self._is_warming_up(step):
-                self.policy, found = self.update_policy(
+                self.policy, found = self.programs.update_policy(
                     self.policy, self.run.setup.weights.frozen, beside, mini, now, hyper
                 )
                 measured = merge(measured, found)
@@ -246,7 +283,7 @@ class Learner:
     def _coefficient(self, name: str, controller: Part) -> Array:
         """Return a controller's coefficient; one that is not finite would spoil the weights in silence."""
         with controller.component.named("coef"):
-            given = controller.build().coef(self.memory[name])
+            given = controller.build().coef(self.states[name])
             coef = jnp.asarray(jnp.nan if given is None else given, jnp.float32)
         if coef.shape != () or not np.isfinite(coef):
             raise controller.component.wrong(f"gives {name} = {given!s:.80}; return one finite number", "coef")
@@ -263,10 +300,10 @@ class Learner:
             if controller and term.coefficient:
                 total, count = cast("tuple[Array, Array]", measured[f"{term.part.label}/mean"])
                 observed = total / jnp.maximum(count, 1.0)
-                before, component = self.memory[term.coefficient], controller.component
+                before, component = self.states[term.coefficient], controller.component
                 with component.named("update"):
                     after = controller.build().update(before, observed, jnp.where(count > 0, samples, 0))
-                self.memory[term.coefficient] = same_form(component, before, after, "update")
+                self.states[term.coefficient] = same_form(component, before, after, "update")
         self.roles.move(self.policy.params, step + 1, algorithm.hyper)
 
     def _bring_optimiser(self, move: Callable[[Any], Any]) -> None:
@@ -281,3 +318,29 @@ def _critic(setup: Setup, start: Any) -> tuple[Any, Trained, Any]:
     with setup.devices.of(CRITIC).use():
         trained = Trained(weights.trained, setup.algorithm.optimisers[CRITIC].init(weights.trained))
     return in_mode(graphdef, weights, setup.settled.mode), trained, weights.frozen
+
+
+def _first_states(setup: Setup, replay: Replaying | None, extras: Extras) -> dict[str, Any]:
+    """Return the states with which controllers, replay and estimator begin, by name."""
+    algorithm = setup.algorithm
+    states = {name: part.first_state(setup.config.setting(name)) for name, part in algorithm.controllers.items()}
+    if replay is not None:
+        states[REPLAY] = replay.init(extras.empty())
+    if algorithm.remembering:
+        states[ESTIMATOR] = algorithm.remembering.first_state(setup.speakers.count)
+    return states
+
+
+_Restorable = tuple[Trained, Trained | None, dict[str, Any], in_flight.Cut]
+"""What a checkpoint replaces: the policy, the critic, the states by name, and the part of the sampler's program."""
+
+
+def _restored(run: Run, saved: Saved, made: _Restorable, roles: RoleModels) -> _Restorable:
+    """Return what the run was at its newest checkpoint, in the form of what was `made`, and restore the roles."""
+    policy, critic, states, cut = made
+    curriculum, flying, moving = cut.cursor.curriculum, in_flight.like(saved.data, policy.params), roles.state()
+    state = run.restore((policy, critic, states | curriculum, moving, flying), policy, critic, moving)
+    policy, critic, states, following, flying = state
+    roles.restore(following)
+    cut = in_flight.restored(saved.data, flying, {name: states.pop(name) for name in curriculum})
+    return policy, critic, states, cut

@@ -18,7 +18,16 @@ from dovetail.devices.mesh import Devices, check_divides
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.plan.replayed import SETTING
 from dovetail.plan.roles import CRITIC, POLICY
-from dovetail.protocols import Adapter, ModelMaker, Tokenizer, ValueHead, Weights
+from dovetail.protocols import (
+    Adapter,
+    ChecksTokenizer,
+    ModelMaker,
+    Tokenizer,
+    Traits,
+    ValueHead,
+    Weights,
+    WithValueHead,
+)
 from dovetail.step import keys
 from dovetail.step.algorithm import Algorithm, Follow
 from dovetail.step.forward import ValueModel
@@ -51,8 +60,7 @@ class Models:
             source = _base(nnx.merge_state(*policy))
             shared = _adapted(trunk) and bool(jax.tree.leaves(policy.frozen))
             nnx.update(trunk, source if shared else jax.tree.map(lambda x: x.copy(), source))
-        read_head = getattr(maker, "value_head", None)
-        head = read_head() if read_head else None
+        head = maker.value_head() if isinstance(maker, WithValueHead) else None
         return self._spread(with_head(trunk, head), "critic")
 
     def role(self, name: str) -> tuple[Any, Weights]:
@@ -67,9 +75,8 @@ class Models:
             ConfigError: naming the setting.
         """
         with _named(section):
-            check = getattr(self._maker(section), "check_tokenizer", None)
-            if check is not None:
-                check(tokenizer)
+            if isinstance(maker := self._maker(section), ChecksTokenizer):
+                maker.check_tokenizer(tokenizer)
 
     def check_roles(self, follow: Mapping[str, Follow], tokenizer: Tokenizer) -> None:
         """Refuse a role's own model if the role follows the policy, or the model does not fit the run's tokenizer.
@@ -107,8 +114,8 @@ class Models:
         Raises:
             ConfigError: if it makes none, so that there is nothing to replay.
         """
-        model: Any = self._abstract("train")
-        number = getattr(model, "choices", 0)
+        model = self._abstract("train")
+        number = Traits.of(model).choices
         if not number:
             name = self.config.choice("train.model").component.name
             raise ConfigError(
@@ -126,8 +133,8 @@ class Models:
         for role in roles:
             own = f"{role}/{MESH}" in self.config.sections
             model: Any = self._abstract(role if f"{role}.model" in self.config.choices else "train")
-            heads = getattr(model, "heads", None)
-            check_divides(self.config.mesh_of(role), f"{role}/{MESH}" if own else MESH, model.vocab_size, heads)
+            place = f"{role}/{MESH}" if own else MESH
+            check_divides(self.config.mesh_of(role), place, model.vocab_size, Traits.of(model).heads)
 
     def check_packing(self, roles: Iterable[str]) -> None:
         """Refuse models of these roles that cannot read several completions in a row.
@@ -137,8 +144,8 @@ class Models:
         """
         for role in roles:
             section = role if role == CRITIC or self.has_own(role) else "train"
-            model: Any = self._abstract(section)
-            if not getattr(model, "packs", False):
+            model = self._abstract(section)
+            if not Traits.of(model).packs:
                 name = self.config.choice(f"{section}.model").component.name
                 raise ConfigError(
                     f"{section}.model = '{name}': {type(model).__name__} does not take 'texts', the text of each token,"
@@ -228,11 +235,10 @@ def in_mode(graphdef: Any, weights: Weights, mode: str | None) -> Any:
 
 def _changed(model: Any, mode: str) -> Any:
     """Set the mode of a model, or of the decoder in a critic."""
-    if hasattr(model, "in_mode"):
-        return model.in_mode(mode)
-    if hasattr(getattr(model, "trunk", None), "in_mode"):
-        model.trunk = model.trunk.in_mode(mode)
-    return model
+    if isinstance(model, ValueModel):
+        model.trunk = _changed(model.trunk, mode)
+        return model
+    return model.in_mode(mode) if Traits.of(model).modes else model
 
 
 def with_head(trunk: Any, head: ValueHead | None = None) -> ValueModel:

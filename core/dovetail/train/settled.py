@@ -12,7 +12,7 @@ from flax import nnx
 from dovetail.config import Choice, Config
 from dovetail.devices.mesh import Devices
 from dovetail.errors import RunError
-from dovetail.protocols import DoesNotFit, Settled, Sizing
+from dovetail.protocols import DoesNotFit, Settled, Sizing, Traits
 from dovetail.run.files import read_record, write_whole
 from dovetail.run.folder import MEMORY
 from dovetail.step.algorithm import Algorithm
@@ -72,7 +72,7 @@ def _check(found: Settled, choice: Choice, algorithm: Algorithm, models: Models)
         RunError: naming the component, its choice and what is allowed.
     """
     graphdef, weights = models.shapes()
-    modes, most = getattr(nnx.merge(graphdef, *weights), "modes", ()), algorithm.sizes.mini_batch_size
+    modes, most = Traits.of(nnx.merge(graphdef, *weights)).modes, algorithm.sizes.mini_batch_size
     if found.mode is not None and found.mode not in modes:
         known = ", ".join(map(repr, modes)) or "none"
         raise RunError(f"{choice.component.label} chose the mode '{found.mode}'; modes of the model: {known}")

@@ -22,7 +22,7 @@ from dovetail.host.sampling import Sampler
 from dovetail.host.speakers import Speakers
 from dovetail.plan.placement import samples_here
 from dovetail.plan.roles import ROLLOUT
-from dovetail.protocols import Example, OpenLoop, RolloutEngine, Settled, Task, Tokenizer, Weights
+from dovetail.protocols import Example, OpenLoop, Recordable, RolloutEngine, Settled, Task, Tokenizer, Weights
 from dovetail.step.algorithm import Algorithm, assemble
 from dovetail.train.columns import check_answers, check_interaction, make_process_scorer, make_scorer, make_speakers
 from dovetail.train.evaluation import Evaluator, Opening, evaluator
@@ -108,8 +108,8 @@ def set_up(
         check_answers(config, task)
     tokenizer = processes.after_first(lambda: open_tokenizer(config, task, folder / TOKENIZER))
     loop = open_loop(config, tokenizer)
-    if samples and processes.is_first() and (recording := getattr(loop, "recording", None)):
-        loop = recording(folder)
+    if samples and processes.is_first() and isinstance(loop, Recordable):
+        loop = loop.recording(folder)
     train_examples, *reports = prompts(config, task, "train", tokenizer, loop)
     held_out: Sequence[Example] = ()
     if config.eval.every is not None:

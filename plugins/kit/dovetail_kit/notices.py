@@ -65,6 +65,13 @@ def warnings(config: Config) -> list[str]:
             f"train.kl = {kl.name} has zero expected gradient: in the loss it adds noise and pulls nowhere; set"
             " train.kl_in = 'reward', or choose an estimator with a gradient"
         )
+    for name in ("kl", "entropy"):
+        controller = config.choice(f"train.{name}_controller")
+        if not config.setting(f"train.{name}_coef") and controller.declares.get("keeps_zero"):
+            found.append(
+                f"train.{name}_controller = '{controller.component.name}' has no effect: it changes a coefficient in"
+                f" proportion, and train.{name}_coef is 0; begin with another"
+            )
     advantage = config.choice("train.advantage").component
     if config.train.group_size == 1 and {"shift_invariant", "zero_mean"} & {*advantage.declares}:
         found.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dovetail.hookspecs import hookimpl
@@ -48,7 +49,14 @@ def dovetail_evaluator(config: Any, scorer: Any, task: Any) -> Any:
 
 @hookimpl
 def dovetail_training(training: Training) -> None:
-    """Add `--profile` to `dovetail train`."""
+    """Add `--profile` to `dovetail train`, and print a summary of the run."""
     from dovetail_lab.cli import profile
 
     profile.add(training)
+    training.after.append(_summary)
+
+
+def _summary(folder: Path) -> str:
+    from dovetail_lab.summary import summarise  # no command waits for it but those that train
+
+    return summarise(folder)

@@ -15,7 +15,6 @@ from flax import nnx
 from jax.sharding import NamedSharding
 
 from dovetail.config import Config
-from dovetail.devices.memory import base
 from dovetail.devices.mesh import ROWS, Devices
 from dovetail.plan.placement import samples_here
 from dovetail.plan.roles import CRITIC, INPUTS, POLICY, ROLLOUT
@@ -26,6 +25,7 @@ from dovetail.step.gradients import Optimiser, accumulate
 from dovetail.step.scoring import Scoring
 from dovetail.step.update import Trained
 from dovetail.train.models import Models, in_mode
+from dovetail_memory.device import base
 from dovetail_memory.liveness import Traced, traced
 from dovetail_memory.micro_batch import Work, in_update
 

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dovetail.config import Config
-from dovetail.devices.memory import memory_of
 from dovetail.plan.sizes import mini_batch_size
 from dovetail.protocols import Weights
+from dovetail_memory.device import memory_of
 
 CPU_TOKENS: Final = 1536
 ACCELERATOR_TOKENS: Final = 16384

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from dovetail.devices.memory import memory_of
 from dovetail.errors import printable
 from dovetail.progress import in_bytes, is_watched
 from dovetail.run.files import write_whole
 from dovetail.step.buckets import described
 from dovetail.train.setup import Setup
+from dovetail_memory.device import memory_of
 from dovetail_sink.pulse import told
 
 

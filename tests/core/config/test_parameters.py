@@ -322,6 +322,80 @@ def test_a_component_without_a_method_of_its_kind_is_refused(registry: Registry,
 
 
 @attrs.frozen(kw_only=True)
+class Abstracted(Shapeless):
+    """A model with that method, under nearly its name."""
+
+    def abstrakt(self, vocab_size: int) -> Any:
+        return vocab_size
+
+
+def test_a_method_of_nearly_the_right_name_is_named(registry: Registry, complaints: Complaints):
+    registry.add("model", "abstracted", Abstracted, origin=ACME)
+    (line,) = complaints("train.model = abstracted")
+    assert "has no abstract(vocab_size), which kind 'model' needs. Did you mean 'abstrakt'? [" in line
+
+
+@attrs.frozen(kw_only=True)
+class Shaped(Shapeless):
+    """A model as it has to be."""
+
+    value_heads: int = 1
+
+    def abstract(self, vocab_size: int) -> Any:
+        return vocab_size
+
+
+@attrs.frozen(kw_only=True)
+class Headed(Shaped):
+    """A model whose optional method is misspelt, so that nothing would ever call it."""
+
+    def value_haed(self) -> Any:
+        return None
+
+
+@attrs.frozen(kw_only=True)
+class Wordy(Shaped):
+    """A model with the optional method, and with some of its own beside it."""
+
+    def value_head(self) -> Any:
+        return None
+
+    def value_heads_of(self) -> Any:
+        return None
+
+    def tokens(self) -> Any:
+        return ()
+
+
+def test_an_optional_method_that_is_misspelt_is_refused_and_one_of_its_own_is_not(
+    registry: Registry, complaints: Complaints, load_text: LoadText
+):
+    for each in (Shaped, Headed, Wordy):
+        registry.add("model", each.__name__.lower(), each, origin=ACME)
+    (line,) = complaints("train.model = headed")
+    assert line.startswith(
+        "x.gin:1: model.headed of acme-rl 2.0 (tests) has 'value_haed', which nothing calls. Did you mean 'value_head'? Kind"
+        " 'model' may have check_tokenizer, value_head; begin names of your own with '_' ["
+    )
+    for name in ("shaped", "wordy"):
+        assert load_text(f"train.model = {name}").choice("train.model").component.name == name
+
+
+@attrs.frozen(kw_only=True)
+class Forgetful:
+    """An estimator that reads a state, and has none to begin with."""
+
+    def __call__(self, state: Any, scores: Any, mask: Any) -> Any:
+        return state, scores, mask
+
+
+def test_an_estimator_that_reads_a_state_has_methods_that_make_it(registry: Registry, complaints: Complaints):
+    registry.add("advantage", "forgetful", Forgetful, origin=ACME)
+    (line,) = complaints("train.advantage = forgetful")
+    assert "advantage.forgetful has no init(roles) or update(fields), which kind 'advantage' needs [" in line
+
+
+@attrs.frozen(kw_only=True)
 class Opens:
     """A sink that takes two of the three things that it is given."""
 

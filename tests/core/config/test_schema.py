@@ -175,7 +175,15 @@ def test_an_installed_kind_that_is_not_used_changes_neither_file_nor_id(registry
     text, id_ = dump(before), config_id(before)
     open_kind(registry)
     registry.add_kind(
-        Kind(name="judge", summary="mask -> doubts", stage="corrections", many=True, default=(), writes=("doubts",)),
+        Kind(
+            name="judge",
+            summary="mask -> doubts",
+            stage="corrections",
+            many=True,
+            reads="fields",
+            default=(),
+            writes=("doubts",),
+        ),
         ACME,
     )
     after = load_text("train.policy_loss = gspo")

@@ -110,6 +110,24 @@ def test_a_third_party_opens_a_kind_once(registry):
         ({"stage": "loss_terms", "writes": ("doubt",)}, "what is called at stage 'loss_terms' is a term, and nothing"),
         ({"stage": "corrections", "term": True}, "what is called at stage 'loss_terms' is a term, and nothing else is"),
         (
+            {"writes": ("doubt",)},
+            "kind 'doubter' writes doubt, and has no stage at which it is called; stages: advanta",
+        ),
+        (
+            {"stage": "corrections", "writes": ("doubt",)},
+            "kind 'doubter' has the stage 'corrections', at which nothing but what reads fields is called; say reads='fie",
+        ),
+        ({"stage": "after_step"}, "kind 'doubter' has the stage 'after_step', at which nothing but what reads fields"),
+        ({"stage": "scored", "reads": "columns"}, "kind 'doubter' has the stage 'scored', at which nothing but what"),
+        (
+            {"stage": "scored", "reads": "fields"},
+            "is called at stage 'scored' only to write fields; say writes=('FIELD'",
+        ),
+        (
+            {"stage": "loss_terms", "reads": "fields", "term": True, "coefficient": "acme.weight"},
+            "kind 'doubter': no controller knows acme.weight; say parameters={'coef': 1.0} in place of coefficient",
+        ),
+        (
             {"setting": "train.verifier"},
             "kind 'doubter' of acme-rl is chosen by 'train.verifier', which chooses the kind 'verifier' of dovetail; say"
             " setting='train.OTHER'",
@@ -117,17 +135,22 @@ def test_a_third_party_opens_a_kind_once(registry):
     ],
 )
 def test_a_kind_that_cannot_be_carried_out_is_refused(registry, record, message):
-    registry.add_kind(Kind(name="verifier", summary="", stage="corrections", writes=("proof",)), OURS)
+    registry.add_kind(Kind(name="verifier", summary="", stage="corrections", reads="fields", writes=("proof",)), OURS)
     with pytest.raises(PluginError) as caught:
         registry.add_kind(Kind(**{"name": "doubter", "summary": "mask -> doubt"} | record), ACME)
     assert message in str(caught.value)
     assert "doubter" not in registry.kinds
 
 
-def test_what_the_host_calls_need_not_write_a_field(registry):
-    registry.add_kind(Kind(name="watcher", summary="completions -> nothing", stage="scored"), ACME)
-    assert registry.kinds["watcher"].path == "train.watcher"
+def test_what_decides_over_groups_need_not_write_a_field(registry):
+    registry.add_kind(Kind(name="sieve", summary="scores -> kept", stage="filtered", reads="fields"), ACME)
+    assert registry.kinds["sieve"].path == "train.sieve"
     assert registry.kinds["policy_loss"].path is None
+
+
+def test_what_a_plugin_calls_itself_needs_no_stage(registry):
+    registry.add_kind(Kind(name="launcher", summary="servers -> addresses", setting="train.launcher"), ACME)
+    assert registry.kinds["launcher"].path == "train.launcher"
 
 
 def test_a_section_is_opened_once(registry):

@@ -8,7 +8,7 @@ from tests.core.step.test_update import PLAIN, change, collect, in_micro_batches
 
 import dovetail
 from dovetail.errors import PluginError
-from dovetail.kinds import Kind
+from dovetail.kinds import STAGES, Kind
 from dovetail.registry import Origin, current
 from dovetail.step.update import mini_batches
 from dovetail.train.metrics import means
@@ -100,6 +100,29 @@ def test_estimators_see_what_shaping_took_and_others_the_scores_as_they_were():
 
 
 # --- kinds of a third party
+
+
+def test_the_stages_of_the_whole_batch_run_in_the_order_in_which_the_planner_has_them():
+    """Each is called once, and a field that it writes is there at the next."""
+    stages = [stage.name for stage in STAGES if stage.level == "batch"]
+    ran = []
+
+    def recorder(stage):
+        def record(mask):
+            """Note the stage, and write its field."""
+            ran.append(stage)
+            return jnp.where(mask, 1.0, 0.0)
+
+        record.__name__ = f"record_{stage}"
+        return record
+
+    for stage in stages:
+        open_kind(f"at_{stage}", stage, writes=(f"seen_{stage}",))
+        register(f"at_{stage}", recorder(stage))
+    chosen = [f"train.at_{stage}=record_{stage}" for stage in stages]
+    batch, _ = collect(*make(*ON_POLICY, *chosen), sampled())
+    assert ran == stages
+    assert {f"seen_{stage}" for stage in stages} <= batch.keys()
 
 
 def test_a_third_party_s_kind_is_called_and_its_field_reaches_the_estimator_and_the_loss():

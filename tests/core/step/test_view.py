@@ -1,6 +1,7 @@
 """The current values of fields: derived fields follow the fields that they read, and results are checked in one place."""
 
 import re
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -201,3 +202,13 @@ def test_a_component_that_calls_exit_is_an_error_and_not_an_end():
 def test_a_tuple_is_not_one_field():
     with pytest.raises(PluginError, match="pair of acme 1.* gives .* as a tuple of 2; return one array"):
         check_shape(part(pair), "the loss", (jnp.ones(2), 3), (2, 3))
+
+
+def test_a_view_is_a_mapping_of_the_fields_that_are_there():
+    seen = view(part(tokens_left), scores=jnp.array([1.0, 2.0]))
+    assert isinstance(seen, Mapping)
+    assert dict(seen.items()).keys() == {"mask", "scores"} == set(seen)
+    assert (len(seen), "scores" in seen, "tokens_left" in seen, CALLS) == (2, True, False, [])
+    np.testing.assert_array_equal(seen["tokens_left"], [3, 2])
+    with pytest.raises(KeyError, match="'score' is not a field here. Did you mean 'scores'"):
+        seen["score"]

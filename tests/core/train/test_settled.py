@@ -9,7 +9,6 @@ from tests.core.train.tiny import TINY
 import dovetail
 from dovetail.config import load
 from dovetail.config.ids import config_id
-from dovetail.devices import memory
 from dovetail.devices.mesh import Devices
 from dovetail.errors import RunError
 from dovetail.protocols import DoesNotFit, Settled
@@ -18,6 +17,7 @@ from dovetail.step.algorithm import assemble
 from dovetail.train.loop import train
 from dovetail.train.models import Models
 from dovetail.train.settled import settle
+from dovetail_memory import device
 
 
 @attrs.frozen(kw_only=True)
@@ -79,7 +79,7 @@ def test_a_run_that_does_not_fit_is_refused_before_anything_is_loaded(tmp_path):
 
 
 def test_a_warm_start_alone_is_refused_only_where_it_does_not_fit(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "PROGRAM", 0)
+    monkeypatch.setattr(device, "PROGRAM", 0)
     with pytest.raises(
         DoesNotFit, match=r"a warm start takes 1\d\d\.\d kB of each device for parameters, gradients and"
     ):

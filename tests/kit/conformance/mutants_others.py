@@ -208,6 +208,20 @@ class CalledConstant:
         return {"coef": state["coef"] * 1.01}
 
 
+@caught_by("kl_controller", "keeps_zero")
+@dovetail.declares(keeps_zero=True)
+@attrs.frozen(kw_only=True)
+class CalledProportional:
+    def init(self, coef):
+        return {"coef": jnp.float32(coef)}
+
+    def coef(self, state):
+        return state["coef"]
+
+    def update(self, state, kl, samples):
+        return {"coef": jnp.maximum(state["coef"] + 0.01 * jnp.sign(kl - 0.1), 0.0)}
+
+
 @caught_by("optimizer", "optimises")
 def climbs(learning_rate):
     return optax.sgd(-learning_rate)

@@ -5,11 +5,11 @@ import pytest
 from tests.core.train.tiny import TINY
 
 from dovetail.config import load
-from dovetail.devices import memory
 from dovetail.devices.mesh import Devices
 from dovetail.protocols import DoesNotFit
 from dovetail.train.models import Models
 from dovetail_lab.evaluation.room import Batch, Room
+from dovetail_memory import device
 
 MIB = 1 << 20
 
@@ -17,7 +17,7 @@ MIB = 1 << 20
 @pytest.fixture(autouse=True)
 def only_arrays(monkeypatch):
     """Ignore the process's own memory, which is more than these models need."""
-    monkeypatch.setattr(memory, "PROGRAM", 0)
+    monkeypatch.setattr(device, "PROGRAM", 0)
 
 
 def room(*overrides, restored=False, batch=None):

@@ -7,13 +7,12 @@ from tests.core.train.tiny import TINY
 
 from dovetail.cli import main
 from dovetail.config import load
-from dovetail.devices import memory
 from dovetail.devices.mesh import Devices
 from dovetail.protocols import DoesNotFit, Settled
 from dovetail.step.algorithm import assemble
 from dovetail.train.models import Models
 from dovetail.train.settled import sizing
-from dovetail_memory import footprint
+from dovetail_memory import device, footprint
 from dovetail_memory.footprint import Footprint
 from dovetail_memory.micro_batch import in_update
 from dovetail_memory.sizing import fit
@@ -32,7 +31,7 @@ WIDE = (
 @pytest.fixture(autouse=True)
 def only_arrays(monkeypatch):
     """Ignore the process's own memory, which is more than these models need."""
-    monkeypatch.setattr(memory, "PROGRAM", 0)
+    monkeypatch.setattr(device, "PROGRAM", 0)
     monkeypatch.setattr(footprint, "PER_OPERATION", 0)
 
 

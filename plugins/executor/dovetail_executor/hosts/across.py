@@ -36,7 +36,7 @@ class Across(InOrder):
     """See `dovetail.train.channels.End`; all processes call everything here, in the same order.
 
     Attributes:
-        memory: arrays with the shapes of the curriculum's state; the values are in process 0.
+        curriculum: arrays with the shapes of the curriculum's state; the values are in process 0.
         forms: arrays with the shapes of the trained parameters, which take no memory.
         frozen: process 0's copy of the parameters that are not trained.
         on_host: whether copies are in host memory.
@@ -44,7 +44,7 @@ class Across(InOrder):
         inner: process 0's end of the channels.
     """
 
-    memory: dict[str, Any]
+    curriculum: dict[str, Any]
     forms: Any
     frozen: Any
     on_host: bool
@@ -70,7 +70,7 @@ class Across(InOrder):
         return cls(
             tasks=tasks,
             taken=cut.taken,
-            memory=cut.cursor.memory,
+            curriculum=cut.cursor.curriculum,
             forms=moved(weights.trained, lambda axes, shape: None, _form),
             frozen=frozen,
             on_host=on_host,
@@ -102,7 +102,7 @@ class Across(InOrder):
         """Return the contents of a checkpoint: process 0 has the values and writes them, the others only the shapes."""
         found = None if self.inner is None else self.inner.cut(version)
         data = processes.told(lambda: found and found.data)
-        return found or in_flight.restored(data or {}, in_flight.like(data or {}, self.forms), self.memory)
+        return found or in_flight.restored(data or {}, in_flight.like(data or {}, self.forms), self.curriculum)
 
     def close(self) -> None:
         """End the sampler's program."""

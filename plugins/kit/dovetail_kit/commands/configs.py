@@ -57,9 +57,9 @@ def explain(options: argparse.Namespace) -> int:
     from dovetail.plan import plan_step
     from dovetail.plan.roles import CRITIC
     from dovetail.shipped import find
-    from dovetail.train.columns import check_known_columns
     from dovetail_kit.rendered import by_stage
     from dovetail_kit.tables import print_table
+    from dovetail_lab.sweep.columns import check_known_columns
 
     loaded = load(find(options.config), options.overrides)
     plan = loaded.plan or plan_step(loaded)

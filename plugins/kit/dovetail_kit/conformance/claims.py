@@ -116,6 +116,10 @@ CLAIMS: Final[dict[str, Claim]] = {
     "constant": Claim(
         ("kl_controller", "entropy_controller", "follower"), "the coefficient, or the weights, never change"
     ),
+    "keeps_zero": Claim(
+        ("kl_controller", "entropy_controller"),
+        "a coefficient of 0 stays 0, as one that is multiplied does, so that the plan leaves its term out",
+    ),
     "range": Claim(("reward",), "the lowest and the highest score, with the default settings"),
     "examples": Claim(
         ("reward", "process_reward", "answer"),

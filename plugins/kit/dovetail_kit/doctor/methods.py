@@ -31,6 +31,8 @@ def examine_methods(component: Component, registry: Registry) -> Iterator[Findin
 def _takes(method: Any, wanted: Any) -> bool:
     """Whether a method can be called with the positional and keyword-only parameters that the protocol has."""
     parameters = inspect.signature(wanted).parameters.values()
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return True  # it takes what the component's own `__call__` does, which the planner compares
     positional = [None for p in parameters if p.kind is not p.KEYWORD_ONLY]
     named = {p.name: None for p in parameters if p.kind is p.KEYWORD_ONLY}
     try:

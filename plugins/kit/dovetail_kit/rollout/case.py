@@ -16,7 +16,7 @@ from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from dovetail.config.settings import Sampling
-from dovetail.protocols import Completions, Rollout, RolloutEngine, Tokenizer, Turns, Weights
+from dovetail.protocols import Completions, Continuing, Rollout, RolloutEngine, Tokenizer, Turns, Weights
 
 PROMPTS: Final = 4
 SAMPLES: Final = 8
@@ -95,7 +95,7 @@ class EngineCase:
 
         def view() -> RolloutEngine:
             engine.sync(self.weights, 0)
-            return _TurnsView(engine) if hasattr(engine, "turns") else _View(engine)
+            return _TurnsView(engine) if isinstance(engine, Continuing) else _View(engine)
 
         return attrs.evolve(self, open=view)
 

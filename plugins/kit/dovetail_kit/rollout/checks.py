@@ -15,7 +15,7 @@ from flax import nnx
 
 from dovetail.config.settings import Sampling
 from dovetail.errors import CompletionsFailed, DovetailError
-from dovetail.protocols import Completions, Weights
+from dovetail.protocols import Completions, Traits, Weights
 from dovetail_kit.rollout.case import MAX_TOKENS, PROMPTS, SAMPLES, EngineCase, make_keys
 from dovetail_kit.rollout.expected import expected_logps
 
@@ -125,7 +125,7 @@ def check_the_choices_are_kept(case: EngineCase) -> None:
     The trainer would replay other experts than those that have sampled the token.
     """
     model: Any = nnx.merge(case.graphdef, *case.weights)
-    each = getattr(model, "choices", 0)
+    each = Traits.of(model).choices
     if not (case.claims.get("keeps_choices") and each):
         return
     engine: Any = case.open()

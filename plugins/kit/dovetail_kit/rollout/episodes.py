@@ -13,7 +13,7 @@ import numpy as np
 from dovetail.config.settings import Sampling
 from dovetail.errors import RunError
 from dovetail.host.episodes import Rounds, Tape, Then
-from dovetail.protocols import Weights
+from dovetail.protocols import Continuing, Weights
 from dovetail_kit.rollout.case import PROMPTS, SAMPLES, EngineCase, make_keys
 from dovetail_kit.rollout.expected import expected_logps
 
@@ -171,8 +171,9 @@ def _most_frequent(case: EngineCase, tape: Tape) -> str:
 
 def _continues(case: EngineCase, engine: Any) -> bool:
     """Tell whether an engine continues these episodes itself."""
-    turns = getattr(engine, "turns", None)
-    return turns is not None and turns(*case.prompts(), make_keys(), RANDOM, TURN_TOKENS) is not None
+    if not isinstance(engine, Continuing):
+        return False
+    return engine.turns(*case.prompts(), make_keys(), RANDOM, TURN_TOKENS) is not None
 
 
 CHECKS: Final[Sequence[Callable[[EngineCase], None]]] = tuple(

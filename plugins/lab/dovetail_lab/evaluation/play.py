@@ -18,6 +18,7 @@ from dovetail.protocols import (
     Completions,
     Example,
     OpenLoop,
+    Recordable,
     RolloutEngine,
     Sampling,
     Task,
@@ -120,8 +121,8 @@ def replayed(
         RunError: if the episode or a result is not recorded.
     """
     line, loop = recorded(run, index), open_loop(config, tokenizer)
-    if loop is not None and (recording := getattr(loop, "recording", None)):
-        loop = recording(run, only=True)
+    if isinstance(loop, Recordable):
+        loop = loop.recording(run, only=True)
     written = [message["content"] for message in line["messages"] if message["role"] == ASSISTANT]
     turns, unclear = iter(written), any(_LOST in turn for turn in written)
 

@@ -8,11 +8,11 @@ import attrs
 from flax import nnx
 
 from dovetail.config import Config
-from dovetail.devices.memory import allowed, base
 from dovetail.plan.placement import samples_here
 from dovetail.progress import in_bytes
 from dovetail.protocols import DoesNotFit
 from dovetail.train.models import Models
+from dovetail_memory.device import allowed, base
 from dovetail_memory.footprint import cache_bytes
 
 

@@ -118,7 +118,7 @@ def plan_trials(
     Raises:
         ConfigError: with one line for each thing that is wrong, and the first trial that has it.
     """
-    from dovetail.train.columns import check_known_columns  # it imports jax, which workers do not wait for
+    from dovetail_lab.sweep.columns import check_known_columns  # it imports jax, which workers do not wait for
 
     points = list(points)
     if len(points) > max_trials:

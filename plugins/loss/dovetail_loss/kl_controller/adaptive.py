@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 import attrs
 import jax
@@ -32,13 +33,15 @@ class Adaptive:
         ConfigError: if either is not positive.
 
     Departures:
-        An update with n = 0 leaves β unchanged, whatever the KL.
+        An update with n = 0 leaves β unchanged, whatever the KL. So does every update with β = 0: begin with another.
 
     >>> controller = Adaptive(target=0.1, horizon=1000.0)
     >>> state = controller.update(controller.init(0.2), kl=jnp.array(5.0), samples=jnp.array(100))
     >>> round(controller.coef(state).item(), 6)
     0.204
     """
+
+    declares: ClassVar[Mapping[str, Any]] = {"keeps_zero": True}
 
     target: Annotated[float, Gt(0)] = attrs.field(default=0.1, validator=in_range)
     horizon: Annotated[float, Gt(0)] = attrs.field(default=10_000.0, validator=in_range)

@@ -17,14 +17,14 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dovetail.config import Choice, Config
-from dovetail.devices.memory import allowed, base
 from dovetail.devices.mesh import Devices
 from dovetail.errors import DovetailError
 from dovetail.progress import in_bytes
-from dovetail.protocols import DoesNotFit, Settled, Weights
+from dovetail.protocols import DoesNotFit, Settled, Traits, Weights
 from dovetail.step.algorithm import Algorithm, assemble, sft_optimiser
 from dovetail.step.forward import LOGITS_PER_CHUNK
 from dovetail.train.models import Models
+from dovetail_memory.device import allowed, base
 from dovetail_memory.footprint import Footprint
 from dovetail_memory.micro_batch import Work, in_update, in_warm_start
 
@@ -131,7 +131,7 @@ def _largest(step: Footprint, most: Settled, least: int, work: Work, allowed: in
 
 def _modes(model: Any) -> tuple[str | None, ...]:
     """Return the modes of a model, from the fastest to the most frugal."""
-    return tuple(getattr(model, "modes", ())) or (None,)
+    return Traits.of(model).modes or (None,)
 
 
 def _least(work: Work, parts: int, *, last: bool) -> int:

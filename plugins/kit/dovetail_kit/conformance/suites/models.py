@@ -11,6 +11,7 @@ import numpy as np
 from flax import nnx
 
 from dovetail.errors import ConfigError, DovetailError
+from dovetail.protocols import Traits
 from dovetail.registry import current
 from dovetail_kit import rollout
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
@@ -62,7 +63,7 @@ class _Model:
             return hidden.reshape(ROWS, LENGTH - 5, -1)
 
         self.whole, self.cached, self.prefixed = whole, cached, prefixed
-        self.packed = packed if getattr(model, "packs", False) else None
+        self.packed = packed if Traits.of(model).packs else None
 
 
 def model_of(subject: Subject) -> _Model:

@@ -182,6 +182,19 @@ def constant(subject: Subject) -> None:
         same(controller.coef(state), 0.1, "the coefficient", within=1e-7)
 
 
+@check(*CONTROLLERS, claim="keeps_zero", fix="Drop the claim.")
+def keeps_zero(subject: Subject) -> None:
+    """A coefficient of 0 stays 0, whatever is observed.
+
+    The plan leaves out a term whose coefficient stays 0, and one that came to count later would be missing.
+    """
+    controller = subject.bind(**subject.floats)
+    state = controller.init(0.0)
+    for observed in (0.0, 9.0, 0.1):
+        state = controller.update(state, jnp.float32(observed), jnp.int32(64))
+        same(controller.coef(state), 0.0, f"after {observed:g} nats the coefficient", within=0.0)
+
+
 def _states(subject: Subject, observed: Any) -> list[Any]:
     controller = subject.bind(**subject.floats)
     states = [controller.init(0.1)]

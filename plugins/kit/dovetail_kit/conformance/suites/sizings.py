@@ -9,7 +9,7 @@ from flax import nnx
 
 from dovetail.config import load
 from dovetail.devices.mesh import Devices
-from dovetail.protocols import DoesNotFit, Settled
+from dovetail.protocols import DoesNotFit, Settled, Traits
 from dovetail.step.algorithm import assemble
 from dovetail.train.models import Models, in_mode
 from dovetail_kit.conformance.check import Failed, check
@@ -70,7 +70,7 @@ def can_be_computed(subject: Subject) -> None:
     for name, overrides in CASES.items():
         step = _Step.of(*overrides)
         found, (graphdef, weights) = step.choose(subject), step.models.shapes()
-        modes = getattr(nnx.merge(graphdef, *weights), "modes", ())
+        modes = Traits.of(nnx.merge(graphdef, *weights)).modes
         if found.mode is not None and found.mode not in modes:
             raise Failed(f"for {name} it chooses the mode {found.mode!r}; the model has {', '.join(map(repr, modes))}")
         if not 1 <= found.micro_batch_size <= ROWS:

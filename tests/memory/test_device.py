@@ -1,13 +1,14 @@
-"""The memory of a CPU is that of the machine, or what a container leaves of it."""
+"""The memory of a CPU is that of the machine, or what a container leaves of it; an accelerator reports its own."""
 
 import os
+import types
 
 import jax
 import pytest
 
 from dovetail.config.settings import Memory
-from dovetail.devices import memory
-from dovetail.devices.memory import allowed, memory_of
+from dovetail_memory import device
+from dovetail_memory.device import allowed, memory_of
 
 MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 UNLIMITED = str((1 << 63) - 4096)
@@ -16,8 +17,8 @@ UNLIMITED = str((1 << 63) - 4096)
 @pytest.fixture
 def groups(tmp_path, monkeypatch):
     """Write the files of control groups, and say which one the process is in."""
-    monkeypatch.setattr(memory, "CGROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(memory, "OWN_GROUP", tmp_path / "own")
+    monkeypatch.setattr(device, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(device, "OWN_GROUP", tmp_path / "own")
 
     def write(own, limits):
         (tmp_path / "own").write_text(own)
@@ -46,3 +47,12 @@ def test_a_container_may_leave_less(groups, own, limits, expected):
     assert memory_of(jax.devices("cpu")[0]) == expected
     assert allowed(Memory()) == int(0.9 * expected)
     assert allowed(Memory(limit=0.5)) == 1 << 29
+
+
+@pytest.mark.parametrize(
+    ("reported", "expected"),
+    [({"bytes_limit": 80 << 30}, 80 << 30), ({}, device.UNREPORTED), (None, device.UNREPORTED)],
+)
+def test_an_accelerator_says_how_much_it_has_or_counts_as_a_small_one(reported, expected):
+    accelerator = types.SimpleNamespace(platform="gpu", memory_stats=lambda: reported)
+    assert memory_of(accelerator) == expected

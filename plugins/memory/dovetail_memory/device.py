@@ -12,6 +12,9 @@ from dovetail.config.settings import Memory
 
 SHARE: Final = 0.9
 """The share of a device's memory that may be used if `memory.limit` is not set."""
+UNREPORTED: Final = 16 << 30
+"""Bytes assumed of an accelerator whose allocator reports no limit: those of the smallest that models are trained on, a
+T4 or a TPU v5e. What is planned for it fits on a larger one too; `memory.limit` says how much there is."""
 PROGRAM: Final = 640 << 20
 """Bytes that Python and JAX need in a host's memory, which is also the memory of its CPU device."""
 
@@ -22,10 +25,13 @@ LIMITS: Final = {"": "memory.max", "memory": "memory.limit_in_bytes"}
 
 
 def memory_of(device: Any) -> int:
-    """Return the size of a device's memory in bytes; a CPU's is that of the machine, or of the container."""
+    """Return the size of a device's memory in bytes.
+
+    A CPU's is that of the machine, or of the container; that of an accelerator which does not report it `UNREPORTED`.
+    """
     if device.platform == "cpu":
         return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *_limits_of_container()])
-    return (device.memory_stats() or {}).get("bytes_limit", 16 << 30)
+    return (device.memory_stats() or {}).get("bytes_limit", UNREPORTED)
 
 
 def _limits_of_container() -> list[int]:

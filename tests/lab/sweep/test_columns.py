@@ -9,7 +9,7 @@ from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import ConfigError, DataError, PlanError
 from dovetail.run.sources import nothing_looked_up, stands_for
-from dovetail.train.columns import check_known_columns
+from dovetail_lab.sweep.columns import check_known_columns
 
 
 def proven(completions, proof):
