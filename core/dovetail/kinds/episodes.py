@@ -270,7 +270,15 @@ class Episodes:
 
 
 class Running(Protocol):
-    """Episodes in progress."""
+    """Episodes in progress.
+
+    If they need not wait for one another, they also have a method
+
+        alone(row, turn, finish) -> list[int] | None
+
+    which returns what `then` would for this turn alone. An engine that can (`Turns.play`) then asks for an episode's
+    next turn while others still write theirs. It is called from several threads, for different episodes.
+    """
 
     @property
     def prompts(self) -> Sequence[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import threading
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import attrs
@@ -53,13 +55,22 @@ class Toolbox:
     acting: frozenset[str] = frozenset()
     pool: Any = None
     record: Record | None = None
+    _told: set[str] = attrs.field(factory=set, init=False, repr=False)
+    """The tools whose authors have been told of a slip."""
+    _here: Any = attrs.field(factory=threading.Lock, init=False, repr=False)
+    """Held while tools run in this process, one after another: they need not expect threads."""
 
     def run(
-        self, turns: Sequence[Sequence[Call]], states: Sequence[dict[str, Any]], ids: Sequence[str]
+        self,
+        turns: Sequence[Sequence[Call]],
+        states: Sequence[dict[str, Any]],
+        ids: Sequence[str],
+        lock: AbstractContextManager[Any],
     ) -> list[list[Ran]]:
         """Run the calls of several turns, those of a turn in the order written, and update the states of its tools.
 
-        With a record, results come from there if it has them; `ids` are the identities of the turns in it.
+        With a record, results come from there if it has them; `ids` are the identities of the turns in it. The lock is
+        held by whoever uses the tokenizer.
 
         Raises:
             RunError: if a tool cannot continue for a reason that is not the fault of any episode.
@@ -77,7 +88,9 @@ class Toolbox:
                     self._told.add(call.name)
                     warnings.warn(ran.slip, DovetailWarning, stacklevel=2)
                 states[row][self._key(call)] = state if ran.lost else ran.state
-                results[row].append(attrs.evolve(ran, text=self._cut(ran.text, ran.more)))
+                with lock:
+                    text = self._cut(ran.text, ran.more)
+                results[row].append(attrs.evolve(ran, text=text))
         return results
 
     def _results(self, asked: Sequence[tuple[Call, Any]], ids: Sequence[str], number: int) -> list[Ran]:
@@ -95,19 +108,17 @@ class Toolbox:
 
     def _side_by_side(self, asked: Sequence[tuple[Call, Any]]) -> list[Ran]:
         if self.processes == 0 and self.pool is None:
-            return [self._runner(*each) for each in asked]
+            with self._here:
+                return [self._runner(*each) for each in asked]
+        with self._here:
+            workers = self.workers
         seconds = self.time_limit if self.pool is None else self.pool.seconds
         late = f"error: nothing was returned within {seconds:g} seconds"
         said = {LATE: late, LOST: "error: the process of the tool ended"}
         return [
             Ran(said[ran], at_fault=True, state=state) if ran in (LATE, LOST) else ran
-            for ran, (_, state) in zip(self.workers.map(asked, time_limit=seconds), asked, strict=True)
+            for ran, (_, state) in zip(workers.map(asked, time_limit=seconds), asked, strict=True)
         ]
-
-    @functools.cached_property
-    def _told(self) -> set[str]:
-        """The tools whose authors have been told of a slip."""
-        return set()
 
     @functools.cached_property
     def _runner(self) -> Runner:
