@@ -2,6 +2,7 @@
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 
 import attrs
 import numpy as np
@@ -136,3 +137,56 @@ def test_a_tool_that_ends_the_run_does_so_from_a_thread():
     with ThreadPoolExecutor(2) as threads:
         found = [threads.submit(running.alone, row, ids(ADD), "eos").exception() for row in range(2)]
     assert [str(error) for error in found] == ["the disk is gone"] * 2
+
+
+class Own:
+    """A tool that has a process of its own for each call, as it says; two calls wait for each other."""
+
+    declares = MappingProxyType({"own_process": True})
+
+    def __init__(self, parties):
+        self.together = threading.Barrier(parties)
+        self.now, self.most, self.lock = 0, 0, threading.Lock()
+
+    def __call__(self, a: int, b: int) -> int:
+        with self.lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        self.together.wait(PATIENCE)
+        with self.lock:
+            self.now -= 1
+        return a + b
+
+
+def own(parties):
+    made = Own(parties)
+    return made, Tool(name="add", function=made, target=Own)
+
+
+def test_calls_of_a_tool_with_its_own_processes_run_side_by_side_up_to_the_cores(monkeypatch):
+    monkeypatch.setattr("dovetail_agent.agent_loop._toolbox.cores", lambda: 2)
+    made, tool = own(2)
+    running = begin(tools=(tool,), samples=ROWS)
+    calls = [ids(ADD.replace("1", str(row))) for row in range(ROWS)]
+    said = running.then(list(range(ROWS)), calls, ["eos"] * ROWS)
+    assert [Letters().decode(each) for each in said] == [f"[tool:{row + 2}]" for row in range(ROWS)]
+    assert made.most == 2
+    made, tool = own(2)
+    running = begin(tools=(tool,), samples=ROWS)
+    with ThreadPoolExecutor(ROWS) as threads:  # also where episodes are answered one by one
+        assert list(threads.map(lambda row: running.alone(row, calls[row], "eos"), range(ROWS))) == said
+    assert made.most == 2
+
+
+def test_no_processes_at_all_is_one_call_after_another():
+    made, tool = own(1)
+    running = begin(tools=(tool,), samples=ROWS, processes=0)
+    with ThreadPoolExecutor(ROWS) as threads:
+        list(threads.map(lambda row: running.alone(row, ids(ADD), "eos"), range(ROWS)))
+    assert made.most == 1
+
+
+def test_python_has_a_process_for_each_call():
+    from dovetail_agent.tool.python import Python
+
+    assert Python.declares["own_process"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
 
 import attrs
 from annotated_types import Ge, Gt
@@ -56,6 +57,8 @@ class Python:
     output_limit: Annotated[int, Ge(1)] = attrs.field(default=20_000, validator=in_range)
     memory_mb: Annotated[int, Gt(100)] = attrs.field(default=512, validator=in_range)
     isolation: Literal["full", "any"] = "full"
+
+    declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType({"own_process": True})
 
     def __attrs_post_init__(self) -> None:
         """Look at what this machine can hold back."""
