@@ -13,6 +13,7 @@ from tests.rollout.fake_vllm import FakeVllm
 from tests.rollout.hosted.test_turns import PROMPTS, QWEN2, ROOM
 from tests.rollout.hosted_case import case
 
+import dovetail
 from dovetail.errors import CompletionsFailed, RunError
 from dovetail.host.episodes import Rounds
 from dovetail_kit.rollout.case import make_keys
@@ -41,8 +42,6 @@ def engine(request, fake, tmp_path):
         with closing(case("vllm", tmp_path, QWEN2, url=fake.url, probe=0.0).open()) as opened:
             yield opened
     else:
-        import dovetail
-
         with FakeVllm(draw=draw) as other:
             other.calls = fake.calls
             launcher = dovetail.get("launcher", "urls").bind(urls=(fake.url, other.url))
@@ -234,3 +233,26 @@ def test_other_weights_in_the_middle_are_refused(fake, tmp_path):
     each = case("vllm", tmp_path, QWEN2, url=fake.url, probe=0.0)
     with closing(each.open()) as engine, pytest.raises(RunError, match="replaced in the middle of an episode"):
         play(engine, Agent([2], lambda row: setattr(engine, "version", 1)))
+
+
+def test_the_conversations_of_a_lost_replica_go_on_with_another(fake, tmp_path, monkeypatch):
+    """No tool is called twice, and what was said before is the prompt of the next turn."""
+    monkeypatch.setattr("dovetail_rollout.hosted.vllm_server.PAUSES", ())
+
+    def dies(asked, complete=fake.complete):
+        if len(asked["prompt"]) > 28:  # in some third turn
+            fake.answers["/health"] = (503, {})
+            raise ConnectionAbortedError("the replica dies")
+        return complete(asked)
+
+    with FakeVllm(draw=draw) as other:
+        launcher = dovetail.get("launcher", "urls").bind(urls=(fake.url, other.url))
+        each = case("vllm", tmp_path, QWEN2, launcher=launcher, probe=0.0, restarts=0)
+        with closing(each.open()) as engine:
+            whole, _ = play(engine, Agent([4]))
+            monkeypatch.setattr(fake, "complete", dies)
+            agent = Agent([4])
+            with pytest.warns(RuntimeWarning, match="replica 0 is lost"):
+                tape, _ = play(engine, agent)
+    assert agent.done == dict.fromkeys(range(ROWS), 4)
+    assert_same(tape, whole)
