@@ -4,11 +4,13 @@
 
 `empty` is what a process costs that starts Python, gives up its rights and ends; `sum` is a short program of a problem
 with input and output; `bare` is the same program in a process of Python that keeps its rights, for comparison.
+`numpy at hand` is the short program where numpy may be imported; `numpy` and `sympy` import and use these.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
@@ -24,11 +26,15 @@ SUM = "n = int(input())\nprint(sum(int(x) for x in input().split()[:n]))"
 INPUT = "100\n" + " ".join(map(str, range(100)))
 
 
-def confined(source: str) -> Callable[[int], None]:
+NUMPY = "import numpy as np\nprint(np.linalg.inv(np.eye(2)))"
+SYMPY = "import sympy\nprint(sympy.integrate(sympy.Symbol('x')))"
+
+
+def confined(source: str, *packages: str) -> Callable[[int], None]:
     """Return a call that runs a program in the sandbox."""
 
     def call(_: int) -> None:
-        ran = run(source, stdin=INPUT, time_limit=60.0, output_limit=1000, require=protections())
+        ran = run(source, stdin=INPUT, time_limit=60.0, output_limit=1000, require=protections(), packages=packages)
         assert ran.how == "done", ran
 
     return call
@@ -61,6 +67,8 @@ def main() -> None:
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
     options = parser.parse_args()
     calls = {"empty": confined(""), "sum": confined(SUM), "bare": bare}
+    calls |= {"numpy at hand": confined(SUM, "numpy"), "numpy": confined(NUMPY, "numpy")}
+    calls |= {"sympy": confined(SYMPY, "sympy")} if importlib.util.find_spec("sympy") else {}
     found = {
         name: {str(each): rate(call, options.programs, each) for each in options.processes}
         for name, call in calls.items()

@@ -1,8 +1,8 @@
-"""Rounds of slow tools, by the number of processes: `python benchmarks/tools.py > tools.json`. Two minutes.
+"""Slow tools, by the number of processes: `python benchmarks/tools.py > tools.json`. Two minutes.
 
-Each of `--episodes` calls a tool in each of `--turns` rounds. The tool sleeps, like one that waits for a server: the
-seconds are lognormal with a median of 50 ms, cut at 2.5 s, and are the same in every run. Wall-clock seconds are
-compared with three bounds:
+Each of `--episodes` calls a tool in each of `--turns` turns, in rounds or, with `--apart`, each as soon as it can. The
+tool sleeps, like one that waits for a server: the seconds are lognormal with a median of 50 ms, cut at 2.5 s, and are
+the same in every run. Wall-clock seconds are compared with three bounds:
 
 one_by_one  the sum of all calls: what a single process takes
 rounds      the sum over rounds of the slowest call: rounds with a process for each episode
@@ -16,6 +16,8 @@ import json
 import os
 import platform
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -48,20 +50,21 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=64)
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--processes", type=int, nargs="+", default=[0, 4, 16, 64], help="0: in this process")
+    parser.add_argument("--apart", action="store_true", help="no episode waits for another")
     options = parser.parse_args()
     drawn = np.random.default_rng(0).normal(size=(options.turns, options.episodes))
     seconds = np.minimum(MEDIAN * np.exp(SIGMA * drawn), LONGEST)
     bounds = {"one_by_one": seconds.sum(), "rounds": seconds.max(axis=1).sum(), "slowest": seconds.sum(axis=0).max()}
     found: dict[str, Any] = {"bounds_s": {name: round(float(bound), 2) for name, bound in bounds.items()}}
     for processes in options.processes:
-        taken = measure(seconds, processes)
+        taken = measure(seconds, processes, apart=options.apart)
         share = bounds["rounds"] / taken
         found[f"{processes} processes"] = {"seconds": round(taken, 2), "of_the_bound_of_rounds": round(float(share), 2)}
     print(json.dumps(vars(options) | found | {"cores": os.cpu_count(), "python": platform.python_version()}, indent=2))
 
 
-def measure(seconds: np.ndarray, processes: int) -> float:
-    """Return the seconds of all rounds, without starting the processes."""
+def measure(seconds: np.ndarray, processes: int, *, apart: bool) -> float:
+    """Return the seconds of all turns, without starting the processes."""
     from tools import wait  # by its module's name, since processes cannot import `__main__`
 
     made: Any = Words()
@@ -73,13 +76,23 @@ def measure(seconds: np.ndarray, processes: int) -> float:
 
     def round_of(each: np.ndarray) -> None:
         calls = [[Call("wait", {"seconds": float(length)})] for length in each]
-        results = toolbox.run(calls, states, ids)
+        results = toolbox.run(calls, states, ids, nullcontext())
         assert all(ran.text == "done" for row in results for ran in row)
 
     round_of(np.full(episodes, 0.05 if processes else 0.0))  # starts the processes
+
+    def episode(row: int) -> None:
+        for length in seconds[:, row]:
+            call = Call("wait", {"seconds": float(length)})
+            assert toolbox.run([[call]], [states[row]], [ids[row]], nullcontext())[0][0].text == "done"
+
     begun = time.perf_counter()
-    for each in seconds:
-        round_of(each)
+    if apart:
+        with ThreadPoolExecutor(episodes) as threads:
+            list(threads.map(episode, range(episodes)))
+    else:
+        for each in seconds:
+            round_of(each)
     return time.perf_counter() - begun
 
 

@@ -79,7 +79,7 @@ class Completer:
             max_turn_tokens=self.loop.max_turn_tokens,
             options=options,
         )
-        tape, full = play(tokens, mask, keys, sampling, running.then)
+        tape, full = play(tokens, mask, keys, sampling, running.then, getattr(running, "alone", None))
         episodes = running.result(full.tolist())
         return Completed(
             examples=tuple({**e, "prompt": p} for e, p in zip(examples, running.prompts, strict=True)),

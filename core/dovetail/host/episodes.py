@@ -1,7 +1,8 @@
-"""Plays episodes of several turns on any engine; each round continues the ids of the episodes so far."""
+"""Plays episodes of several turns on any engine; each turn continues the ids of its episode so far."""
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -22,6 +23,7 @@ AFTER: Final = 0x60000000
 the beginning of an episode and after a turn. So draws do not depend on the lengths of observations."""
 
 Then = Callable[[list[int], list[list[int]], list[str]], list[list[int] | None]]
+Alone = Callable[[int, list[int], str], list[int] | None]
 
 
 @attrs.frozen
@@ -58,8 +60,8 @@ class Tape:
     support: Int[np.ndarray, "seq token candidate"] | None = None
 
     @classmethod
-    def empty(cls, rows: int, limit: int, pad_id: int, drawn: Completions) -> Tape:
-        """Return a tape with room for `limit` tokens in each row, with the same fields as `drawn`."""
+    def empty(cls, rows: int, limit: int, pad_id: int, support: np.ndarray | None = None) -> Tape:
+        """Return a tape with room for `limit` tokens in each row, and as many candidates for each as `support` has."""
         shape = (rows, limit)
         return cls(
             tokens=np.full(shape, pad_id, np.int32),
@@ -70,12 +72,16 @@ class Tape:
             versions=np.zeros(shape, np.int32),
             finish=np.full(rows, "length", "<U6"),
             filled=np.zeros(rows, np.int32),
-            support=None if drawn.support is None else np.full((*shape, drawn.support.shape[2]), -1, np.int32),
+            support=None if support is None else np.full((*shape, support.shape[2]), -1, np.int32),
         )
 
     def room(self, row: int) -> int:
         """Return the number of tokens that still fit into a row."""
         return self.tokens.shape[1] - int(self.filled[row])
+
+    def is_full(self, row: int) -> bool:
+        """Tell whether a row's last turn was cut because nothing more fits into it."""
+        return self.finish[row] == "length" and self.room(row) == 0
 
     def write(self, row: int, drawn: Completions, index: int, turn: int) -> list[int]:
         """Append a turn, cut to the remaining room, and return its ids."""
@@ -163,7 +169,7 @@ class ByRounds:
 
 @attrs.frozen(kw_only=True)
 class Rounds:
-    """Plays episodes on an engine, all of them turn by turn."""
+    """Plays episodes on an engine: all of them turn by turn or, if engine and agent loop can, each by itself."""
 
     engine: RolloutEngine
     pad_id: int
@@ -177,15 +183,20 @@ class Rounds:
         keys: Key[Array, "prompt sample"],
         sampling: Sampling,
         then: Then,
+        alone: Alone | None = None,
     ) -> tuple[Tape, Bool[np.ndarray, "seq"]]:
         """Sample turns until `then` has ended every episode or the episode is full.
+
+        With `alone`, which answers one turn as `then` would, no episode waits for another on an engine that can `play`.
 
         Returns:
             The tape, and a mask of the episodes that ended because they were full.
         """
         turns = self._turns(prompt_tokens, prompt_mask, keys, sampling)
+        if alone is not None and (played := getattr(turns, "play", None)) is not None:
+            return self._apart(played, keys, sampling, alone)
         drawn = turns.first()
-        tape = Tape.empty(keys.size, sampling.max_tokens, self.pad_id, drawn)
+        tape = Tape.empty(keys.size, sampling.max_tokens, self.pad_id, drawn.support)
         full = np.zeros(keys.size, bool)
         active, turn = list(range(keys.size)), 0
         while True:
@@ -202,6 +213,24 @@ class Rounds:
                 warnings.warn(f"episodes {active} failed and are left out: {error}", DovetailWarning, stacklevel=2)
                 tape.finish[active] = "error"
                 return tape, full
+
+    def _apart(self, play: Any, keys: Any, sampling: Sampling, alone: Alone) -> tuple[Tape, Bool[np.ndarray, "seq"]]:
+        """Have the engine play, and write what each episode says and reads, which no other thread does meanwhile."""
+        tape, full = Tape.empty(keys.size, sampling.max_tokens, self.pad_id), np.zeros(keys.size, bool)
+        turns, keys_of = np.zeros(keys.size, int), functools.cache(lambda turn: _of_turn(keys, turn))
+
+        def then(row: int, drawn: Completions) -> tuple[list[int], Key[Array, "1"]] | None:
+            turn = int(turns[row])
+            said = tape.write(row, drawn, 0, turn)
+            if tape.finish[row] == "error":
+                return None
+            full[row] |= tape.is_full(row)
+            ids = _read(tape, full, row, alone(row, said, str(tape.finish[row])), turn)
+            turns[row] += 1
+            return None if ids is None else (ids, take_keys(keys_of(turn + 1), np.array([row])))
+
+        play(then)
+        return tape, full
 
     def _turns(self, prompt_tokens: Any, prompt_mask: Any, keys: Any, sampling: Sampling) -> Turns:
         """Return the engine's own turns, or calls of `generate` that amount to them."""
@@ -227,21 +256,23 @@ class Rounds:
         rows = [active[index] for index in asked]
         if not rows:
             return {}
-        full[rows] |= [tape.finish[row] == "length" and tape.room(row) == 0 for row in rows]
+        full[rows] |= [tape.is_full(row) for row in rows]
         with span("tools", program="tools"):
             answers = then(rows, [turns[index] for index in asked], [str(tape.finish[row]) for row in rows])
         if len(answers) != len(rows):
             raise PluginError(f"the agent loop answered {len(answers)} of {len(rows)} turns; one answer for each")
-        following = {}
-        for row, ids in zip(rows, answers, strict=True):
-            if ids is None:
-                continue
-            if len(ids) >= tape.room(row):  # there must be room for at least one token of the policy after it
-                tape.finish[row], full[row] = "length", True
-                continue
-            tape.observe(row, ids, turn)
-            following[row] = list(ids)
-        return following
+        read = {row: _read(tape, full, row, ids, turn) for row, ids in zip(rows, answers, strict=True)}
+        return {row: ids for row, ids in read.items() if ids is not None}
+
+
+def _read(tape: Tape, full: np.ndarray, row: int, ids: Sequence[int] | None, turn: int) -> list[int] | None:
+    """Append what follows a turn to its episode, and return it; None if no other turn does."""
+    if ids is not None and len(ids) >= tape.room(row):  # at least one token of the policy must fit after it
+        tape.finish[row], full[row], ids = "length", True, None
+    if ids is None:
+        return None
+    tape.observe(row, ids, turn)
+    return list(ids)
 
 
 @jax.jit

@@ -148,8 +148,9 @@ class ToolFunction(Protocol):
     """Kind `tool`: a function whose positional parameters the model supplies, by name or in order.
 
     The model reads the first line of its docstring, and the annotations of these parameters with what the section
-    `Args` says of them; nothing else. A parameter `state` is hidden from the model; it is written
-    without a default, `state: int | None`.
+    `Args` says of them; nothing else. A parameter `state` is hidden from the model; it is written without a default,
+    `state: int | None`. A class may have a property `remark`, a sentence after that first line that depends on its
+    hyperparameters.
     """
 
     def __call__(self, *arguments: Any, state: Any = None) -> str | float | list[Any] | Mapping[str, Any] | Result:
@@ -276,7 +277,15 @@ class Episodes:
 
 
 class Running(Protocol):
-    """Episodes in progress."""
+    """Episodes in progress.
+
+    If they need not wait for one another, they also have a method
+
+        alone(row, turn, finish) -> list[int] | None
+
+    which returns what `then` would for this turn alone. An engine that can (`Turns.play`) then asks for an episode's
+    next turn while others still write theirs. It is called from several threads, for different episodes.
+    """
 
     @property
     def prompts(self) -> Sequence[str]:

@@ -104,7 +104,18 @@ class Completions:
 
 
 class Turns(Protocol):
-    """Completions of several turns, with observations in between; see `RolloutEngine`."""
+    """Completions of several turns, with observations in between; see `RolloutEngine`.
+
+    An engine that can ask for a completion's next turn while it samples others has turns with another method,
+
+        play(then) -> None
+
+    which is called in place of `first` and `next` if the agent loop can answer single turns (`Running.alone`). It
+    samples the first turns, and has each followed as soon as it is there by `then(row, drawn)`, where `drawn` has one
+    row. That returns the ids between this turn and the next with the key of the next, `keys[:1]`, or None after the
+    last. It is called from several threads, once for each turn, also for one that failed. `play` raises
+    `CompletionsFailed` if the last turns of all completions failed, and what `then` raises.
+    """
 
     def first(self) -> Completions:
         """Sample the first turns."""

@@ -62,6 +62,7 @@ class Claims(TypedDict, total=False):
     elsewhere: bool
     newest_only: bool
     loaded: bool
+    own_process: bool
     turns: bool
     batch_invariant: bool
     vocabulary_logps: bool

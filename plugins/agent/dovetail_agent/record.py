@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -40,6 +41,8 @@ class Record:
     only: bool = False
     _places: dict[str, int] | None = None
     """Where the line of each call begins, in bytes."""
+    _lock: Any = attrs.field(factory=threading.Lock, init=False, repr=False)
+    """Held while the file is read or written; calls run without it, those of several threads side by side."""
 
     def results(
         self, asked: Sequence[Asked], turns: Sequence[str], number: int, run: Callable[[Sequence[Asked]], list[Ran]]
@@ -56,13 +59,16 @@ class Record:
             RunError: with `only`, for a call that is not in the file; if the file is damaged or cannot be written.
         """
         ids = [identity(turn, number, *each) for turn, each in zip(turns, asked, strict=True)]
-        found = [self._find(each) for each in ids]
+        with self._lock:
+            found = [self._find(each) for each in ids]
         missing = [index for index, ran in enumerate(found) if ran is None]
         if missing and self.only:
             call, _ = asked[missing[0]]
             raise RunError(f"'{self.path}' has no result for this call of tool {call.name}: {dict(call.arguments)}")
-        for index, ran in zip(missing, run([asked[index] for index in missing]) if missing else (), strict=True):
-            found[index] = self._kept(ids[index], asked[index][0], ran)
+        results = run([asked[index] for index in missing]) if missing else ()
+        with self._lock:
+            for index, ran in zip(missing, results, strict=True):
+                found[index] = self._kept(ids[index], asked[index][0], ran)
         return [ran for ran in found if ran is not None]
 
     def _find(self, wanted: str) -> Ran | None:

@@ -29,7 +29,7 @@ def schema(tool: Tool) -> dict[str, Any]:
     """Return the JSON schema of a tool for a chat template.
 
     Names and types are those of its positional parameters; an optional one is annotated `... | None`. The descriptions
-    are the docstring's first line and its section `Args`.
+    are the docstring's first line, followed by the tool's `remark` if it has one, and its section `Args`.
 
     Raises:
         ConfigError: if a parameter has no annotation, or one that JSON cannot represent.
@@ -51,7 +51,7 @@ def schema(tool: Tool) -> dict[str, Any]:
         "type": "function",
         "function": {
             "name": tool.name,
-            "description": doc.split("\n", 1)[0],
+            "description": " ".join(filter(None, (doc.split("\n", 1)[0], getattr(tool.function, "remark", "")))),
             "parameters": {
                 "type": "object",
                 "properties": properties,

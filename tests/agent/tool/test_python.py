@@ -1,5 +1,6 @@
 """Tool `python`: the text that the model reads, the state between calls, and the limits."""
 
+import re
 import subprocess
 import sys
 import time
@@ -7,6 +8,8 @@ import time
 import pytest
 
 from dovetail.errors import ConfigError, DovetailWarning
+from dovetail.protocols import Tool
+from dovetail_agent.signature import schema
 from dovetail_agent.tool.python import Python
 from dovetail_reward._sandbox import outside
 from dovetail_reward._sandbox.outside import FULL, protections
@@ -26,6 +29,36 @@ def say(*cells, tool=RUN):
 def test_names_are_kept_and_earlier_output_is_not_printed_again():
     assert say("print('once'); x = 4", "def f(y):\n    return x * y", "f(2)") == "8\n"
     assert "NameError" in say("x = 4", "x", tool=Python(isolation="any", keep=False))
+
+
+ARRAYS = Python(isolation="any", time_limit=60.0, packages=("numpy",))
+
+
+def test_packages_that_are_named_can_be_imported_and_no_others():
+    assert (
+        say("import numpy as np", "np.linalg.inv(2 * np.eye(2)).tolist()", tool=ARRAYS) == "[[0.5, 0.0], [0.0, 0.5]]\n"
+    )
+    assert "ModuleNotFoundError" in say("import numpy")
+    assert "No module named 'attrs'" in say("import attrs", tool=ARRAYS)
+
+
+def test_chance_of_numpy_is_the_same_when_code_runs_again():
+    drawn = ARRAYS("import numpy as np\nx = np.random.rand(), np.random.default_rng().random()\nx", None)
+    assert ARRAYS("x", drawn.state).text == drawn.text
+
+
+def test_the_model_is_told_of_packages():
+    def described(tool):
+        return schema(Tool(name="python", function=tool, target=Python))["function"]["description"]
+
+    assert described(RUN) == Python.__doc__.partition("\n")[0]
+    assert described(ARRAYS) == f"{described(RUN)} Besides the standard library, it can import numpy."
+
+
+def test_a_package_that_is_not_installed_is_refused():
+    said = "tool.python.packages: 'nunpy' is not installed in this environment. Did you mean 'numpy'?"
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        Python(isolation="any", packages=("nunpy",))
 
 
 def test_an_episode_can_be_branched_from_an_earlier_state():

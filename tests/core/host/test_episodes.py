@@ -217,3 +217,79 @@ def test_empty_episodes_have_the_shapes_of_others():
     empty = empty_episodes(2, 5)
     assert empty.turn_rewards.shape == empty.turn_mask.shape == empty.anchor_ids.shape == (2, 5)
     assert not empty.turn_mask.any()
+
+
+class Apart:
+    """Turns that go on one by one, the last row first; a row's second turn is drawn before another's first."""
+
+    def __init__(self, engine, arguments):
+        self.engine, self.arguments = engine, arguments
+
+    def play(self, then):
+        tokens, mask, keys, sampling, limit = self.arguments
+        samples = keys.shape[1]
+        for row in reversed(range(keys.size)):
+            said, key = tokens[row // samples][mask[row // samples]].tolist(), keys.reshape(-1)[row : row + 1]
+            while True:
+                ids = np.array([said], np.int32)
+                drawn = self.engine.generate(ids, ids > 0, key[:, None], attrs.evolve(sampling, max_tokens=limit))
+                if (found := then(row, drawn)) is None:
+                    break
+                said, key = said + drawn.tokens[0][drawn.mask[0]].tolist() + found[0], found[1]
+
+
+class Playing(Echo):
+    """Samples as `Echo` does, in turns of their own."""
+
+    def turns(self, *arguments):
+        return Apart(self, arguments)
+
+
+@pytest.mark.parametrize("max_tokens", [16, 7])
+def test_episodes_that_do_not_wait_for_one_another_are_those_of_rounds(max_tokens):
+    """The turns of an engine that has no `first` and `next` show that none of these is called."""
+
+    def played(engine, alone=None):
+        tokens = np.array([[0, 5, 6], [0, 0, 4]], np.int32)
+        keys = jax.random.split(jax.random.key(0), (2, 2))
+        rounds = Rounds(engine=engine, pad_id=PAD, max_turn_tokens=4)
+        tape, full = rounds(tokens, tokens > 0, keys, Sampling(max_tokens=max_tokens), then, alone)
+        return tape.completions(np.zeros(4, bool)), full
+
+    then = until([2, 1, 3, 1])
+    there, there_full = played(Echo())
+    then = until([2, 1, 3, 1])
+    here, here_full = played(Playing(), lambda row, turn, finish: then([row], [turn], [finish])[0])
+    for name in ("tokens", "logps", "mask", "observed", "turns", "finish", "versions"):
+        np.testing.assert_array_equal(getattr(here, name), getattr(there, name), err_msg=name)
+    np.testing.assert_array_equal(here_full, there_full)
+
+
+def test_an_agent_loop_that_answers_single_turns_is_asked_for_them():
+    class Running:
+        prompts = ("ab",)
+
+        def then(self, rows, turns, finish):
+            raise AssertionError("it is asked for a round")
+
+        def alone(self, row, turn, finish):
+            return None
+
+        def result(self, full):
+            return empty_episodes(len(full), 1)
+
+    class Loop:
+        max_turns, max_turn_tokens = 1, 4
+
+        def begin(self, examples, samples, generator):
+            return Running()
+
+    class Letters:
+        pad_id = PAD
+
+        def encode(self, text):
+            return [ord(letter) for letter in text]
+
+    complete = Completer(engine=Playing(), tokenizer=Letters(), max_prompt_tokens=3, loop=Loop())
+    done = complete([{"prompt": "ab"}], jax.random.split(jax.random.key(0), (1, 2)), Sampling(max_tokens=8))
+    assert done.completions.mask.sum(axis=1).tolist() == [3, 3]

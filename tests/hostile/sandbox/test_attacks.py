@@ -120,6 +120,32 @@ def test_every_attack_is_refused(scene):
 
 
 @linux
+def test_every_attack_is_refused_where_packages_can_be_imported(scene, user):
+    """What they bring along, shared libraries among it, opens nothing else."""
+    if user == "nobody":
+        pytest.skip("an ordinary user's Python has no numpy of ours")
+    loaded = PROGRAM.replace("\n", "\nimport numpy\n", 1)
+    filled = {name: attack.format(**scene) for name, attack in REFUSED.items()}
+    ran = outcome(loaded.format(attacks=filled), packages=("numpy",), time_limit=60.0)
+    assert (ran.how, json.loads(ran.output)) == ("done", [])
+
+
+@linux
+def test_the_files_of_packages_can_be_read_and_those_beside_them_cannot():
+    import attrs
+    import numpy
+
+    read = "print(len(open({!r}).read()) > 0)"
+    assert outcome(read.format(numpy.__file__), packages=("numpy",)).output == "True\n"
+    assert outcome(read.format(numpy.__file__)).how == "failed"
+    assert outcome(read.format(attrs.__file__), packages=("numpy",)).how == "failed"
+    assert outcome(
+        "import os; os.listdir('packages/..'); os.listdir('packages/numpy/..')", packages=("numpy",)
+    ).how == ("failed")
+    assert outcome("open('packages/numpy/own.py', 'w')", packages=("numpy",)).how == "failed"
+
+
+@linux
 def test_attacks_that_harm_nobody_succeed_where_nothing_holds_them_back(scene, monkeypatch):
     """So it is the sandbox that refuses them, and not a mistake in how they are written."""
     program = outside._PROGRAM.replace("main(", "import _sandbox.inside as i; i.confine = lambda _: (); main(")

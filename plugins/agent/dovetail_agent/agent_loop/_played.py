@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -64,29 +65,39 @@ class Played:
     prompts: tuple[str, ...]
     episodes: tuple[Episode, ...]
     generator: Callable[..., np.random.Generator]
+    lock: Any = attrs.field(factory=threading.RLock, repr=False)
+    """Held by whoever calls the tool format, the interaction or the tokenizer, which may be anybody's."""
 
     def then(
         self, rows: Sequence[int], turns: Sequence[Sequence[int]], finish: Sequence[str]
     ) -> list[list[int] | None]:
-        """Return what follows each turn."""
-        parsed = [self._read(row, ids, why) for row, ids, why in zip(rows, turns, finish, strict=True)]
+        """Return what follows each turn.
+
+        Several threads may ask for different episodes: their tools run side by side, and all else one after another.
+        """
+        with self.lock:
+            parsed = [self._read(row, ids, why) for row, ids, why in zip(rows, turns, finish, strict=True)]
         most = self.loop.settings.max_calls
         called = [row for row, turn in zip(rows, parsed, strict=True) if turn.calls]
         asked = [turn.calls[:most] for turn in parsed if turn.calls]
         ran = dict(zip(called, self._run(called, asked), strict=True))
-        return [
-            self._written(row, ids, self._called(row, turn, ran[row]) if turn.calls else self._answer(row, turn))
-            for row, ids, turn in zip(rows, turns, parsed, strict=True)
-        ]
+        with self.lock:
+            return [
+                self._written(row, ids, self._called(row, turn, ran[row]) if turn.calls else self._answer(row, turn))
+                for row, ids, turn in zip(rows, turns, parsed, strict=True)
+            ]
+
+    def alone(self, row: int, turn: Sequence[int], finish: str) -> list[int] | None:
+        """Return what follows one turn."""
+        return self.then([row], [turn], [finish])[0]
 
     def _run(self, rows: Sequence[int], calls: Sequence[Sequence[Call]]) -> list[list[Ran]]:
         """Run the calls of turns; those of the interaction's tools change its state."""
         episodes = [self.episodes[row] for row in rows]
         for episode in episodes:
             episode.kept[INTERACTION] = episode.state
-        ran = self.loop.toolbox.run(
-            calls, [episode.kept for episode in episodes], [self._identity(row) for row in rows]
-        )
+        ids = [self._identity(row) for row in rows]
+        ran = self.loop.toolbox.run(calls, [episode.kept for episode in episodes], ids, self.lock)
         for episode in episodes:
             episode.state = episode.kept[INTERACTION]
         return ran

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import threading
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import attrs
@@ -13,7 +16,7 @@ from dovetail.errors import ConfigError, DovetailWarning, RunError
 from dovetail.protocols import Call, Tokenizer, Tool
 from dovetail_agent.record import Record
 from dovetail_agent.runner import Ran, Runner
-from dovetail_kit.workers import LATE, LOST, Workers, workers
+from dovetail_kit.workers import LATE, LOST, Workers, cores, workers
 
 INTERACTION: Final = ""
 """The key of the interaction's state among the states of tools; no tool has this name."""
@@ -48,18 +51,29 @@ class Toolbox:
     tools: tuple[Tool, ...]
     tokenizer: Tokenizer
     max_tokens: int
-    processes: int
+    processes: int | None
     time_limit: float
     acting: frozenset[str] = frozenset()
     pool: Any = None
     record: Record | None = None
+    _told: set[str] = attrs.field(factory=set, init=False, repr=False)
+    """The tools whose authors have been told of a slip."""
+    _here: Any = attrs.field(factory=threading.Lock, init=False, repr=False)
+    """Held while tools run in this process, one after another: they need not expect threads."""
+    _free: Any = attrs.field(factory=lambda: threading.Semaphore(cores()), init=False, repr=False)
+    """One for each call of a tool with processes of its own, whose time limits would not hold for more than cores."""
 
     def run(
-        self, turns: Sequence[Sequence[Call]], states: Sequence[dict[str, Any]], ids: Sequence[str]
+        self,
+        turns: Sequence[Sequence[Call]],
+        states: Sequence[dict[str, Any]],
+        ids: Sequence[str],
+        lock: AbstractContextManager[Any],
     ) -> list[list[Ran]]:
         """Run the calls of several turns, those of a turn in the order written, and update the states of its tools.
 
-        With a record, results come from there if it has them; `ids` are the identities of the turns in it.
+        With a record, results come from there if it has them; `ids` are the identities of the turns in it. The lock is
+        held by whoever uses the tokenizer.
 
         Raises:
             RunError: if a tool cannot continue for a reason that is not the fault of any episode.
@@ -77,7 +91,9 @@ class Toolbox:
                     self._told.add(call.name)
                     warnings.warn(ran.slip, DovetailWarning, stacklevel=2)
                 states[row][self._key(call)] = state if ran.lost else ran.state
-                results[row].append(attrs.evolve(ran, text=self._cut(ran.text, ran.more)))
+                with lock:
+                    text = self._cut(ran.text, ran.more)
+                results[row].append(attrs.evolve(ran, text=text))
         return results
 
     def _results(self, asked: Sequence[tuple[Call, Any]], ids: Sequence[str], number: int) -> list[Ran]:
@@ -94,20 +110,37 @@ class Toolbox:
         return INTERACTION if call.name in self.acting else call.name
 
     def _side_by_side(self, asked: Sequence[tuple[Call, Any]]) -> list[Ran]:
-        if self.processes == 0 and self.pool is None:
-            return [self._runner(*each) for each in asked]
+        if not self.processes and self.pool is None:
+            return self._without_workers(asked)
+        with self._here:
+            workers = self.workers
         seconds = self.time_limit if self.pool is None else self.pool.seconds
         late = f"error: nothing was returned within {seconds:g} seconds"
         said = {LATE: late, LOST: "error: the process of the tool ended"}
         return [
             Ran(said[ran], at_fault=True, state=state) if ran in (LATE, LOST) else ran
-            for ran, (_, state) in zip(self.workers.map(asked, time_limit=seconds), asked, strict=True)
+            for ran, (_, state) in zip(workers.map(asked, time_limit=seconds), asked, strict=True)
         ]
 
+    def _without_workers(self, asked: Sequence[tuple[Call, Any]]) -> list[Ran]:
+        """Run calls one after another here, and beside them those of tools that have processes of their own."""
+        apart = [self.processes is None and call.name in self._own for call, _ in asked]
+        with ThreadPoolExecutor(max(1, min(cores(), sum(apart)))) as threads:
+            begun = [threads.submit(self._when_free, *each) for each, own in zip(asked, apart, strict=True) if own]
+            with self._here:
+                here = iter([self._runner(*each) for each, own in zip(asked, apart, strict=True) if not own])
+            there = iter([each.result() for each in begun])
+        return [next(there if own else here) for own in apart]
+
+    def _when_free(self, call: Call, state: Any) -> Ran:
+        with self._free:
+            return self._runner(call, state)
+
     @functools.cached_property
-    def _told(self) -> set[str]:
-        """The tools whose authors have been told of a slip."""
-        return set()
+    def _own(self) -> frozenset[str]:
+        """The tools that declare `own_process`."""
+        declared = {tool.name: getattr(tool.target, "declares", {}) for tool in self.tools}
+        return frozenset(name for name, claims in declared.items() if claims.get("own_process"))
 
     @functools.cached_property
     def _runner(self) -> Runner:

@@ -50,9 +50,11 @@ class ToolAgent:
         result_role: the role of a result: `tool`, or `user` for chat templates without tools.
         instruction: text to put before the prompt (before its first message), for models whose chat template does not
             describe tools; `{tools}` stands for their JSON schemas, `{names}` for their names.
-        processes: number of processes in which tools run, so that the turns of a round run concurrently. 0: in this
-            process, one after another; a call that hangs cannot be ended then.
-        time_limit: seconds for a call, if `processes` is not 0. A call that takes longer is ended together with all
+        processes: number of processes in which tools run, so that calls of several episodes run concurrently. None: as
+            many calls as there are cores of a tool that has a process of its own for each (it declares `own_process`,
+            as `python` does), and all others in this process, one after another; a call that hangs cannot be ended
+            then. 0: all in this process, one after another.
+        time_limit: seconds for a call, if there are `processes`. A call that takes longer is ended together with all
             processes that it has started, and the policy reads a message.
         pool: where tools run, in place of `processes` and `time_limit`: `processes` or `ray`, with that pool's number
             of workers and seconds for a call.
@@ -72,7 +74,7 @@ class ToolAgent:
     result: str = "{result}"
     result_role: Literal["tool", "user"] = "tool"
     instruction: str = ""
-    processes: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
+    processes: Annotated[int, Ge(0)] | None = attrs.field(default=None, validator=in_range)
     time_limit: Annotated[float, Gt(0)] = attrs.field(default=10.0, validator=in_range)
     pool: Annotated[Any, Chooses("pool")] = None
     record: bool = True
@@ -81,7 +83,7 @@ class ToolAgent:
         """Refuse two places to run tools in."""
         if self.processes and self.pool is not None:
             raise ConfigError(
-                "tools run in `processes` or in a `pool`: set processes to 0, and the workers of the pool"
+                "tools run in `processes` or in a `pool`: leave processes out, and set the workers of the pool"
             )
 
     def open(

@@ -139,6 +139,10 @@ CLAIMS: Final[dict[str, Claim]] = {
         "unless False, a completion always gets the same score, whatever the others are, or a call the same answer; a"
         " reward that reads `group_ids`, to compare the completions of a prompt, is deterministic, too",
     ),
+    "own_process": Claim(
+        ("tool",),
+        "each call runs in a process of its own, so that several threads may call it, as many as there are cores",
+    ),
     "turns": Claim(("agent_loop",), "an episode may go on after a turn, so that there are the fields of turns"),
     "batch_invariant": Claim(("rollout",), "a completion does not depend on the rest of the batch"),
     "in_flight": Claim(

@@ -58,8 +58,8 @@ def limit(memory: int, seconds: int) -> None:
                 raise
 
 
-def confine(folder: str) -> tuple[str, ...]:
-    """Allow only computation, and reading this folder and Python itself; return the protections that are in effect.
+def confine(folders: Sequence[str]) -> tuple[str, ...]:
+    """Allow only computation, and reading these places and Python itself; return the protections that are in effect.
 
     `landlock`: no other file can be read, no TCP connection opened, no signal sent to other processes. `seccomp`: no
     file can be opened for writing, removed or changed, no process started, no socket created, no limit raised.
@@ -72,7 +72,7 @@ def confine(folder: str) -> tuple[str, ...]:
     libc.prctl(_DUMPABLE, 0, 0, 0, 0)
     if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
         return ()
-    held = ["landlock"] if _landlock(libc, (folder, *_library(), *_SHARED), os.path.dirname(os.__file__)) else []
+    held = ["landlock"] if _landlock(libc, (*folders, *_library(), *_SHARED), os.path.dirname(os.__file__)) else []
     _drop_capabilities(libc, _CAPSET[machine])
     steps = syscalls.program(machine, os.getpid())
     installed = libc.prctl(_SECCOMP, _SECCOMP_FILTER, ctypes.byref(_Filter(len(steps) // 8, steps)), 0, 0)

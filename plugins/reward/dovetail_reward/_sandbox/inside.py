@@ -12,7 +12,7 @@ from typing import Any
 
 from .confine import confine, limit
 
-JOB, CODE = "job.json", "main.py"
+JOB, CODE, PACKAGES = "job.json", "main.py", "packages"
 NOT_CONFINED = 97
 """The exit status if a required protection is not in effect; no code has run then, and `BEGUN` is not written."""
 BEGUN = b"+"
@@ -34,7 +34,8 @@ from typing import *
 def main(folder: str) -> None:
     """Run the job that is described in a folder, with the limits `memory` and `seconds`, and `require`.
 
-    The job has `call` if a function is to be called, and `cells` if the code continues other code.
+    The job has `call` if a function is to be called, `cells` if the code continues other code, and the places of
+    `packages`, to which there are links in a folder of that name.
     """
     job = json.loads(Path(folder, JOB).read_text())
     os.chdir(folder)
@@ -43,7 +44,7 @@ def main(folder: str) -> None:
     if job["cells"] is not None:  # read now: from this folder nothing can be when the code runs
         from .cells import run as run_cells
     limit(job["memory"], job["seconds"])
-    held = confine(folder)
+    held = confine((folder, *job["packages"]))
     orphaned = os.getppid() != job["parent"]  # its reader was ended before the kernel knew that it should end with it
     if orphaned or not set(job["require"]) <= set(held):
         os._exit(NOT_CONFINED)
@@ -53,12 +54,23 @@ def main(folder: str) -> None:
         return
     source = Path(CODE).read_text(encoding="utf-8")
     builtins.exit = builtins.quit = sys.exit  # pyright: ignore[reportAttributeAccessIssue]
+    if job["packages"]:
+        sys.path.append(os.path.join(folder, PACKAGES))
+        _repeat()
     if run_cells is not None:
         run_cells(job["cells"], source, nowhere)
     elif job["call"] is None:
         _run(source, "__main__", {})
     else:
         _call(source, nowhere, **job["call"])
+
+
+def _repeat() -> None:
+    """Have numpy's generators begin alike in every process, as `random` does: it takes their seeds from here."""
+    import random
+    import secrets
+
+    secrets.randbits = random.Random(0).getrandbits
 
 
 def _run(source: str, name: str, given: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,8 @@ from typing import Any, Final, Literal
 import attrs
 
 from dovetail.errors import RewardError
-from dovetail_reward._sandbox.inside import BEGUN, CODE, JOB, NOT_CONFINED
+from dovetail_reward._sandbox.inside import BEGUN, CODE, JOB, NOT_CONFINED, PACKAGES
+from dovetail_reward._sandbox.packages import places
 
 FULL: Final = ("landlock", "seccomp")
 """All protections."""
@@ -36,6 +37,9 @@ _OPEN: Final = {
 THREADS: Final = 256
 """How many a run may have. No limit of the kernel binds those of root, each takes memory of the kernel's, and there are
 only so many numbers for processes and threads on a machine."""
+
+ENVIRONMENT: Final = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+"""A fixed seed for hashes, and one thread for the products of arrays: others run beside it."""
 
 _INPUT = "input"
 _CHUNK = 1 << 16
@@ -88,6 +92,7 @@ def run(
     output_limit: int,
     memory: int = 512 << 20,
     require: Sequence[str] = FULL,
+    packages: tuple[str, ...] = (),
     probe: bool = False,
 ) -> Ran:
     """Run a program with this input, or call one of its functions and return the result as JSON.
@@ -102,10 +107,12 @@ def run(
         output_limit: the number of bytes that it may print.
         memory: the address space that it may use, in bytes.
         require: the protections of `FULL` that must be in effect.
+        packages: installed packages that it may import, and so read, with those that they need.
         probe: run nothing, and print the protections that are in effect.
 
     Raises:
         SandboxError: if a required protection is not in effect.
+        ConfigError: if a package is not installed.
 
     >>> run("print(int(input()) + 1)", stdin="41", time_limit=30, output_limit=10, require=protections()).output
     '42\\n'
@@ -115,14 +122,25 @@ def run(
         seconds = math.ceil(time_limit) + 1
         job = {"memory": memory, "seconds": seconds, "require": list(require), "call": call, "probe": probe}
         job |= {"cells": None if cells is None else list(cells), "parent": os.getpid()}
+        job |= {"packages": [str(path) for path in _linked(folder / PACKAGES, packages)]}
         (folder / JOB).write_text(json.dumps(job))
         (folder / CODE).write_text(source, encoding="utf-8", errors="replace")
         (folder / _INPUT).write_text(stdin, encoding="utf-8", errors="replace")
         return _watched(folder, time_limit, output_limit)
 
 
+def _linked(folder: Path, packages: tuple[str, ...]) -> list[Path]:
+    """Make a folder with links to the files of packages alone, and return where these are; none without packages."""
+    found = places(packages)
+    if found:
+        folder.mkdir()
+    for name, path in found.items():
+        (folder / name).symlink_to(path)
+    return list(found.values())
+
+
 def _watched(folder: Path, time_limit: float, output_limit: int) -> Ran:
-    # No site packages, no bytecode written, and an environment that holds nothing but a fixed seed for hashes.
+    # No site packages, no bytecode written, and an environment that tells nothing.
     command = [sys.executable, "-s", "-S", "-P", "-B", "-X", "utf8", "-c", _PROGRAM, str(folder)]
     with (folder / _INPUT).open("rb") as stdin:
         process = subprocess.Popen(
@@ -131,7 +149,7 @@ def _watched(folder: Path, time_limit: float, output_limit: int) -> Ran:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=folder,
-            env={"PYTHONHASHSEED": "0"},
+            env=ENVIRONMENT,
             start_new_session=True,
         )
     try:

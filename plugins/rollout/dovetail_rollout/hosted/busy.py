@@ -1,4 +1,4 @@
-"""When each replica of a fleet was working, for the time line of a run."""
+"""When each of several programs was at work, such as the replicas of a fleet, for the time line of a run."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ Interval = tuple[float, float]
 
 @attrs.frozen
 class Busy:
-    """The times of a batch's calls, by replica; the threads that wait for the answers add to it."""
+    """The times of a batch's calls, by program; the threads that wait for the answers add to it."""
 
-    calls: list[tuple[int, float, float]] = attrs.field(factory=list)
+    calls: list[tuple[str, float, float]] = attrs.field(factory=list)
 
     @contextlib.contextmanager
-    def call(self, replica: int) -> Iterator[None]:
-        """Measure a call of a replica, also one that fails."""
+    def call(self, program: str) -> Iterator[None]:
+        """Measure a call of a program, also one that fails."""
         began = now()
         try:
             yield
         finally:
-            self.calls.append((replica, began, now()))
+            self.calls.append((program, began, now()))
 
     def note(self, name: str) -> None:
-        """Record the spans, one for all calls of a replica that overlap; the caller's thread is that of the run."""
-        for replica in sorted({each for each, *_ in self.calls}):
-            for began, ended in union((b, e) for each, b, e in self.calls if each == replica):
-                note(Span(f"replica {replica}", None, name, began, ended))
+        """Record the spans, one for all calls of a program that overlap; the caller's thread is that of the run."""
+        for program in sorted({each for each, *_ in self.calls}):
+            for began, ended in union((b, e) for each, b, e in self.calls if each == program):
+                note(Span(program, None, name, began, ended))
 
 
 def union(intervals: Iterator[Interval]) -> list[Interval]:

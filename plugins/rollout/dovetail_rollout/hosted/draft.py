@@ -57,4 +57,5 @@ class Draft:
         self.logps += part.logps
         self.versions += [version] * len(part.tokens)
         if not part.cut or self.is_over(self.tokens):
-            self.answer = Answer(self.tokens, self.logps, versions=self.versions)
+            seconds = part.seconds if len(part.tokens) == len(self.tokens) else None
+            self.answer = Answer(self.tokens, self.logps, versions=self.versions, seconds=seconds)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,10 +21,20 @@ from dovetail_rollout.decoding.stops import first_stop
 from dovetail_rollout.hosted.calls import Form, Place
 from dovetail_rollout.hosted.draft import Draft
 from dovetail_rollout.hosted.handover import Handover
-from dovetail_rollout.hosted.host import Answer, Ends, Failure, Host, HostLost, Interrupt, Request
+from dovetail_rollout.hosted.host import (
+    Answer,
+    Conversing,
+    Ends,
+    Failure,
+    Host,
+    HostLost,
+    Interrupt,
+    Request,
+    least_pace,
+)
 from dovetail_rollout.hosted.restarts import Restarts
 from dovetail_rollout.hosted.seeds import seeds_of
-from dovetail_rollout.hosted.turns import HostedTurns
+from dovetail_rollout.hosted.turns import FreeTurns, HostedTurns
 
 T = TypeVar("T")
 SHOWN_FAILURES: Final = 3
@@ -106,7 +115,8 @@ class HostedEngine:
         if self.compiles:
             return None
         said = [list(ids) for ids in _prompts(prompt_tokens, prompt_mask, keys) for _ in range(keys.shape[1])]
-        return HostedTurns(
+        turns = FreeTurns if isinstance(self.host, Conversing) else HostedTurns
+        return turns(
             engine=self,
             keys=keys,
             sampling=attrs.evolve(sampling, max_tokens=min(max_turn_tokens, sampling.max_tokens)),
@@ -123,19 +133,33 @@ class HostedEngine:
         newer: Callable[[], tuple[Weights, int] | None] | None = None,
     ) -> Completions:
         """Sample a completion for each request; raises as `generate`."""
+        ends, version = self.ends(sampling), self.version
+        unfit = [self.unfit(request) for request in requests]
+        asked = [request for request, failure in zip(requests, unfit, strict=True) if failure is None]
+        answers = iter(self._drawn(asked, sampling, ends, newer) if asked else [])
+        drawn = [failure or next(answers) for failure in unfit]
+        self.report(drawn)
+        self.pace = least_pace(drawn)
+        return self.completions(drawn, sampling, ends, version)
+
+    def ends(self, sampling: Sampling) -> Ends:
+        """Return what ends a completion.
+
+        Raises:
+            ConfigError: if the host does not report the log-probabilities that are asked for.
+            RunError: after `close`.
+        """
         self._check_open()
         if not self.vocabulary_logps:
             _check_reported(self.name, sampling)
-        ends = Ends(eos_ids=self.eos_ids, stopped=stopped(sampling.stop, self.decode) if sampling.stop else None)
-        fit = [self._is_fit(request.prompt) for request in requests]
-        asked, version = list(itertools.compress(requests, fit)), self.version
-        answers = iter(self._drawn(asked, sampling, ends, newer) if asked else [])
-        unfit = Failure(f"a prompt is empty, or has ids outside the vocabulary of {self.vocab_size:,}")
-        drawn = [next(answers) if each else unfit for each in fit]
-        return self._completions(drawn, sampling, ends, version)
+        return Ends(eos_ids=self.eos_ids, stopped=stopped(sampling.stop, self.decode) if sampling.stop else None)
 
-    def _is_fit(self, prompt: list[int]) -> bool:
-        return bool(prompt) and min(prompt) >= 0 and max(prompt) < self.vocab_size
+    def unfit(self, request: Request) -> Failure | None:
+        """Return the failure of a request that the host is not to see; some end with such a prompt."""
+        prompt = request.prompt
+        if prompt and min(prompt) >= 0 and max(prompt) < self.vocab_size:
+            return None
+        return Failure(f"a prompt is empty, or has ids outside the vocabulary of {self.vocab_size:,}")
 
     def _drawn(
         self,
@@ -146,7 +170,7 @@ class HostedEngine:
     ) -> Sequence[Answer | Failure]:
         """Have the host complete the requests; those that newer weights break off go on under these."""
         if newer is None:
-            return self._with_restarts(lambda: self.host.complete(requests, sampling, ends))
+            return self.with_restarts(lambda: self.host.complete(requests, sampling, ends))
         mosts = [request.most(sampling.max_tokens) for request in requests]
         drafts = [
             Draft(request, partial(ends.are_met, most=most)) for request, most in zip(requests, mosts, strict=True)
@@ -155,20 +179,17 @@ class HostedEngine:
             interrupt = Interrupt(newer)
             until = attrs.evolve(ends, interrupt=interrupt)
             rests = [draft.rest() for draft in left]
-            parts = self._with_restarts(lambda r=rests, u=until: self.host.complete(r, sampling, u))
+            parts = self.with_restarts(lambda r=rests, u=until: self.host.complete(r, sampling, u))
             for draft, part in zip(left, parts, strict=True):
                 draft.take(part, self.version)
             if interrupt.found is not None:
                 self.sync(*interrupt.found)
         return [draft.answer for draft in drafts if draft.answer is not None]
 
-    def _completions(
+    def completions(
         self, drawn: Sequence[Answer | Failure], sampling: Sampling, ends: Ends, version: int
     ) -> Completions:
         """Put answers into arrays, cut at a stop string, and say how each one ended."""
-        self._report_failures(drawn)
-        answers = [answer for answer in drawn if isinstance(answer, Answer) and answer.tokens]
-        self.pace = min((a.seconds / len(a.tokens) for a in answers if a.seconds is not None), default=None)
         shape = (len(drawn), sampling.max_tokens)
         tokens, lengths = np.full(shape, self.pad_id, np.int32), np.zeros(len(drawn), np.int32)
         logps, finish = np.zeros(shape, np.float32), np.full(len(drawn), "length", "<U6")
@@ -211,7 +232,12 @@ class HostedEngine:
                 f" {self.vocab_size:,}: it serves another model"
             )
 
-    def _report_failures(self, drawn: Sequence[Answer | Failure]) -> None:
+    def report(self, drawn: Sequence[Answer | Failure]) -> None:
+        """Warn of completions that failed.
+
+        Raises:
+            CompletionsFailed: if all of them did.
+        """
         failed = {row: answer.reason for row, answer in enumerate(drawn) if isinstance(answer, Failure)}
         reasons = "; ".join(sorted(set(failed.values()))[:SHOWN_FAILURES])
         if len(failed) == len(drawn):
@@ -230,7 +256,7 @@ class HostedEngine:
         self._check_open()
         folder = self.handover.write(weights, version)
         self.folder, self.version = folder, version
-        self._with_restarts(lambda: self.host.load(folder))
+        self.with_restarts(lambda: self.host.load(folder))
         self.handover.keep(folder, *self.host.reading)
 
     def close(self) -> None:
@@ -239,7 +265,7 @@ class HostedEngine:
         self.host.stop()
         self.handover.close()
 
-    def _with_restarts(self, use: Callable[[], T]) -> T:
+    def with_restarts(self, use: Callable[[], T]) -> T:
         """Use the host; if it is lost, restart it with the newest weights and try again.
 
         Raises:

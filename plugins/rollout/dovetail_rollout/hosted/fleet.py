@@ -18,7 +18,7 @@ from dovetail.config.settings import Sampling
 from dovetail.errors import ConfigError, RunError
 from dovetail.progress import SAMPLING, so_far
 from dovetail_rollout.hosted.busy import Busy
-from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Overdue, Replica, Request
+from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Overdue, Replica, Request, Then
 from dovetail_rollout.hosted.ledger import Ledger, Room, Sending
 from dovetail_rollout.hosted.member import Member, State
 from dovetail_rollout.hosted.restarts import Restarts
@@ -82,7 +82,7 @@ class Fleet:
     mustered: float = 0.0
     refused: set[int] = attrs.field(factory=set)
     news: SimpleQueue[str] = attrs.field(factory=SimpleQueue, repr=False)
-    outcomes: SimpleQueue[tuple[Sending, int, Outcome] | None] = attrs.field(factory=SimpleQueue, repr=False)
+    outcomes: SimpleQueue[Callable[[], None] | None] = attrs.field(factory=SimpleQueue, repr=False)
     condition: threading.Condition = attrs.field(factory=threading.Condition, repr=False)
 
     @property
@@ -121,29 +121,57 @@ class Fleet:
 
     def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
         """Complete each prompt on some replica."""
+        return self._complete(requests, sampling, ends, None)
+
+    def converse(self, requests: Sequence[Request], sampling: Sampling, ends: Ends, then: Then) -> None:
+        """Complete each prompt, and what follows, on some replica; what `then` takes no replica waits for."""
+        self._complete(requests, sampling, ends, then)
+
+    def _complete(
+        self, requests: Sequence[Request], sampling: Sampling, ends: Ends, then: Then | None
+    ) -> list[Answer | Failure]:
         self._muster()
         for room in self._rooms()[:1]:
             self.members[room.replica].host.share([], sampling, ends)  # refuses settings that no replica takes
-        costs = [len(request.prompt) + request.most(sampling.max_tokens) for request in requests]
+        asked = list(requests)
+        costs = [_cost(request, sampling) for request in requests]
         ledger = Ledger.of(costs, [self.call(request) for request in requests] if self.call else None)
         self.outcomes = outcomes = SimpleQueue()
         pool = ThreadPoolExecutor(len(requests), thread_name_prefix=self.name)
         heard, busy = dict.fromkeys(self.members, time.monotonic()), Busy()
 
-        def ask(sending: Sending, member: Member, life: int) -> None:
+        def ask(sending: Sending, mine: Sequence[Request], member: Member, life: int) -> None:
             try:
-                with busy.call(sending.replica):
-                    outcome = member.host.share([requests[ordinal] for ordinal in sending.ordinals], sampling, ends)
+                with busy.call(f"replica {sending.replica}"):
+                    outcome = member.host.share(mine, sampling, ends)
             except Exception as error:
                 outcome = error
-            outcomes.put((sending, life, outcome))
+            outcomes.put(lambda: take(sending, life, outcome))
+
+        def take(sending: Sending, life: int, outcome: Outcome) -> None:
+            for place in self._take(ledger, heard, sending, life, outcome):
+                if then is not None and (answer := ledger.leave(place)) is not None:
+                    pool.submit(follow, then, place, answer)
+
+        def follow(then: Then, place: int, answer: Answer | Failure) -> None:
+            try:
+                found = then(place, answer)
+            except Exception as error:
+                found = error
+            outcomes.put(lambda: go_on(place, found))
+
+        def go_on(place: int, found: Request | Exception | None) -> None:
+            if isinstance(found, Exception):
+                raise found
+            asked[place] = found or asked[place]
+            ledger.go_on(place, None if found is None else _cost(found, sampling))
 
         try:
             while not ledger.done:
                 for sending in ledger.route(self._rooms()):
                     member = self.members[sending.replica]
                     heard.setdefault(sending.replica, time.monotonic())
-                    pool.submit(ask, sending, member, member.life)
+                    pool.submit(ask, sending, [asked[place] for place in sending.ordinals], member, member.life)
                 self._next(ledger, heard, ends)
         except BaseException:
             self._cut()
@@ -168,7 +196,7 @@ class Fleet:
                 member.host.hang_up()
         self._check()
         if event is not None:
-            self._take(ledger, heard, *event)
+            event()
         now = time.monotonic()
         if now - self.mustered >= TELL_SECONDS:
             so_far(SAMPLING, ledger.answered, len(ledger.costs))
@@ -178,19 +206,22 @@ class Fleet:
                 heard[replica] = now
                 _ask_health(self.members[replica])
 
-    def _take(self, ledger: Ledger, heard: dict[int, float], sending: Sending, life: int, outcome: Outcome) -> None:
+    def _take(
+        self, ledger: Ledger, heard: dict[int, float], sending: Sending, life: int, outcome: Outcome
+    ) -> list[int]:
+        """Take what became of a sending, and return the requests that it has answered."""
         member = self.members.get(sending.replica)  # None if it was lost, and is not wanted any more
         if isinstance(outcome, Sequence):
             heard[sending.replica] = time.monotonic()
-            ledger.take(sending, outcome)
-        elif isinstance(outcome, HostLost):
+            return ledger.take(sending, outcome)
+        if isinstance(outcome, HostLost):
             if member is not None and member.life == life and member.state is State.LIVE:
                 words = str(outcome)
                 member.lose(life, lambda: member.host.epitaph(words))
             if sending.number in ledger.flying.get(sending.replica, {}):
                 ledger.lose(sending.replica)
-        else:
-            raise outcome
+            return []
+        raise outcome
 
     def load(self, folder: Path) -> None:
         """Make all live replicas read the weights; a replica that restarts later reads them before it gets requests."""
@@ -200,7 +231,7 @@ class Fleet:
         busy = Busy()
 
         def load(member: Member) -> None:
-            with busy.call(member.number):
+            with busy.call(f"replica {member.number}"):
                 member.load(folder)
 
         with ThreadPoolExecutor(max(1, len(live)), thread_name_prefix=self.name) as pool:
@@ -288,6 +319,11 @@ class Fleet:
                 f"rollout engine '{self.name}' has {len(members) - len(gone)} of {len(members)} replicas left, and"
                 f" rollout.{self.name}.floor = {self.floor}; {reasons}"
             )
+
+
+def _cost(request: Request, sampling: Sampling) -> int:
+    """Return the tokens of a request, its prompt's and those that it may sample."""
+    return len(request.prompt) + request.most(sampling.max_tokens)
 
 
 def _ask_health(member: Member) -> None:

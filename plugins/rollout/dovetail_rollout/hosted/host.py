@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import attrs
 
@@ -72,6 +72,16 @@ class Failure:
     reason: str
 
 
+def least_pace(drawn: Iterable[Answer | Failure]) -> float | None:
+    """Return the seconds per token of the fastest completion; None if nobody looked at a clock.
+
+    >>> least_pace([Answer([5, 6], [-1.0, -1.0], seconds=3.0), Answer([7], [-1.0], seconds=2.0), Failure("lost")])
+    1.5
+    """
+    answers = [answer for answer in drawn if isinstance(answer, Answer) and answer.tokens]
+    return min((answer.seconds / len(answer.tokens) for answer in answers if answer.seconds is not None), default=None)
+
+
 @attrs.frozen
 class Overdue:
     """A completion that did not come in time from a host that answers others; another host may be asked for it."""
@@ -130,6 +140,10 @@ class Ends:
         return self.interrupt is not None and not self.interrupted and self.interrupt.poll()
 
 
+Then = Callable[[int, Answer | Failure], Request | None]
+"""What follows the answer to a request, by the place of its conversation in a batch; None if nothing does."""
+
+
 class Host(Protocol):
     """Serves a model whose weights can be replaced."""
 
@@ -166,6 +180,27 @@ class Host(Protocol):
 
     def stop(self) -> None:
         """Release everything; a second call does nothing."""
+        ...
+
+
+@runtime_checkable
+class Conversing(Host, Protocol):
+    """A host that takes a request while it completes others, so that an episode goes on when its own turn is there."""
+
+    def converse(self, requests: Sequence[Request], sampling: Sampling, ends: Ends, then: Then) -> None:
+        """Complete each prompt, and then what `then` returns for it, until that is None.
+
+        Args:
+            requests: the first of each conversation.
+            sampling: for all of them.
+            ends: what ends a completion. After an interrupt each conversation has one more answer, which may be cut.
+            then: called with the place of a conversation among the requests and the answer to its last request, in
+                threads of the host, for several conversations at a time.
+
+        Raises:
+            HostLost: if the host can no longer complete anything. `then` is not called any more after that.
+            Exception: what `then` raises, unless it is an `OSError` or a `HostLost`.
+        """
         ...
 
 

@@ -36,7 +36,8 @@ class Ledger:
 
     Consecutive requests with the same call are sent together, and so lost together.
 
-    A request is waiting, or with a replica, or answered. All of this follows from `answers` and `flying`; there are no
+    A request is waiting, or with a replica, or answered. One that is answered may be away until it is known what
+    follows it, and then wait again as another request. All of this follows from `answers` and `flying`; there are no
     separate counters that could be wrong. Only the first answer to a request counts: the request of a lost replica may
     be sent again, with the same seed, but never has two answers.
 
@@ -47,6 +48,8 @@ class Ledger:
         waiting: positions of the requests that are not with a replica, in order.
         flying: the requests with replicas, by replica and by the number of the sending.
         overdue: by position, the replicas that did not answer a request in time and are not lost.
+        away: the answered requests that another one may follow.
+        begun: by position, the first sending that can answer the request there; those before were of earlier ones.
 
     >>> ledger = Ledger.of([10, 10, 10])
     >>> rooms = [Room(0, calls=9), Room(1, calls=9)]
@@ -57,28 +60,30 @@ class Ledger:
     [(1, (0,)), (1, (2,))]
     """
 
-    costs: Sequence[int]
+    costs: list[int]
     calls: Sequence[Hashable]
     answers: list[Answer | Failure | None]
     waiting: list[int]
     flying: dict[int, dict[int, Sending]] = attrs.field(factory=dict)
     overdue: dict[int, list[int]] = attrs.field(factory=dict)
+    away: set[int] = attrs.field(factory=set)
+    begun: dict[int, int] = attrs.field(factory=dict)
     sent: int = 0
 
     @classmethod
-    def of(cls, costs: Sequence[int], calls: Sequence[Hashable] | None = None) -> Ledger:
+    def of(cls, costs: list[int], calls: Sequence[Hashable] | None = None) -> Ledger:
         """Return a ledger in which every request waits; by default each is a call of its own."""
         return cls(costs, calls or range(len(costs)), [None] * len(costs), list(range(len(costs)))[::-1])
 
     @property
     def done(self) -> bool:
-        """Whether every request is answered and no replica has outstanding work."""
-        return not self.waiting and not any(self.flying.values())
+        """Whether every request is answered, nothing may follow, and no replica has outstanding work."""
+        return not self.waiting and not self.away and not any(self.flying.values())
 
     @property
     def answered(self) -> int:
         """The number of answered requests."""
-        return sum(answer is not None for answer in self.answers)
+        return sum(answer is not None for answer in self.answers) - len(self.away)
 
     def outstanding(self, replica: int) -> int:
         """Return the number of tokens that a replica may still have to process."""
@@ -111,24 +116,51 @@ class Ledger:
         self.flying.setdefault(room.replica, {})[sending.number] = sending
         return sending
 
-    def take(self, sending: Sending, answers: Sequence[Answer | Failure | Overdue]) -> None:
-        """Record the answers of a replica, except for requests that already have an answer.
+    def take(self, sending: Sending, answers: Sequence[Answer | Failure | Overdue]) -> list[int]:
+        """Record the answers of a replica, except for requests that already have an answer, and return whose they are.
 
         A request that is overdue waits again, for another replica if there is one; at the last of `TRIES`, it fails.
         """
         late = self.flying.get(sending.replica, {}).pop(sending.number, None) is None
+        open_ = [ordinal for ordinal in sending.ordinals if self._is_open(ordinal, sending.number)]
         for ordinal, answer in zip(sending.ordinals, answers, strict=True):
-            if isinstance(answer, Overdue):
-                if not late:
-                    self._be_overdue(ordinal, sending.replica, answer)
-            elif self.answers[ordinal] is None:
+            if ordinal not in open_:
+                continue
+            if not isinstance(answer, Overdue):
                 self.answers[ordinal] = answer
+            elif not late:
+                self._be_overdue(ordinal, sending.replica, answer)
         if late:  # from a replica that was given up, so that its requests may be waiting again
             self._wait([ordinal for ordinal in self.waiting if self.answers[ordinal] is None])
+        return [ordinal for ordinal in open_ if self.answers[ordinal] is not None]
+
+    def _is_open(self, ordinal: int, sending: int) -> bool:
+        return self.answers[ordinal] is None and sending >= self.begun.get(ordinal, 0)
+
+    def leave(self, ordinal: int) -> Answer | Failure | None:
+        """Return the answer of a request that another one may follow; it is away until `go_on`."""
+        self.away.add(ordinal)
+        return self.answers[ordinal]
+
+    def go_on(self, ordinal: int, cost: int | None) -> None:
+        """End the absence of a request: another one of this cost waits in its place, or none does.
+
+        >>> ledger = Ledger.of([10])
+        >>> [first] = ledger.route([Room(0, calls=1)])
+        >>> ledger.take(first, [Answer([5], [-1.0])]), ledger.leave(0).tokens, ledger.done
+        ([0], [5], False)
+        >>> ledger.go_on(0, cost=12)
+        >>> [second] = ledger.route([Room(0, calls=1)])
+        >>> ledger.take(first, [Answer([6], [-1.0])]), ledger.take(second, [Answer([7], [-1.0])]), ledger.done
+        ([], [0], True)
+        """
+        self.away.discard(ordinal)
+        if cost is not None:
+            self.costs[ordinal], self.answers[ordinal], self.begun[ordinal] = cost, None, self.sent
+            self.overdue.pop(ordinal, None)
+            self._wait([*self.waiting, ordinal])
 
     def _be_overdue(self, ordinal: int, replica: int, answer: Overdue) -> None:
-        if self.answers[ordinal] is not None:
-            return
         asked = self.overdue.setdefault(ordinal, [])
         asked.append(replica)
         if len(asked) < TRIES:

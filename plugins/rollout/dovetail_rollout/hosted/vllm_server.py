@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,13 +19,15 @@ from dovetail.config.settings import Sampling
 from dovetail.errors import ConfigError, RunError
 from dovetail_rollout.hosted.answers import choices_of
 from dovetail_rollout.hosted.handover import adapted, dtype_of
-from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Overdue, Request
+from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Overdue, Request, Then
 from dovetail_rollout.hosted.http import BROKEN, JsonClient, Late, Refused, TooLarge
 from dovetail_rollout.hosted.served import ANSWER_SECONDS, Served
 from dovetail_rollout.kinds import Program
 
 NAME: Final = "policy"
 ADAPTER: Final = "adapter"
+AWAY: Final = 1024
+"""Conversations at most, beside those that a server samples, whose tools or environments are at work."""
 CHUNK: Final = 16
 """Tokens between two checks for stop strings."""
 INSIDE: Final = Path(__file__).parents[1] / "inside"
@@ -165,11 +168,28 @@ class VllmServer(Served):
 
     def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
         """Send each request over a connection of its own, and check the server's health meanwhile."""
+        answers: dict[int, Answer | Failure] = {}
+        self._complete(requests, sampling, ends, answers.__setitem__, min(self.calls, len(requests)))
+        return [answers[place] for place in range(len(requests))]
+
+    def converse(self, requests: Sequence[Request], sampling: Sampling, ends: Ends, then: Then) -> None:
+        """Have a thread for each conversation, as far as `AWAY` allows, of which `calls` wait for the server."""
+        self._complete(requests, sampling, ends, then, min(self.calls + AWAY, len(requests)))
+
+    def _complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends, then: Then, threads: int) -> None:
+        """Send requests and what follows them, and check the server's health meanwhile."""
         check_temperature(sampling)
         self._wake()
         body = {"model": self.model} | completion_settings(sampling, ends)
-        pool = ThreadPoolExecutor(min(self.calls, len(requests)), thread_name_prefix="vllm")
-        futures = [pool.submit(self._one, self._connected, request, body, ends) for request in requests]
+        pool, free = ThreadPoolExecutor(threads, thread_name_prefix="vllm"), threading.Semaphore(self.calls)
+
+        def converse(place: int, request: Request | None) -> None:
+            while request is not None:
+                with free:
+                    answer = self._one(self._connected, request, body, ends)
+                request = then(place, Failure(answer.reason) if isinstance(answer, Overdue) else answer)
+
+        futures = [pool.submit(converse, *each) for each in enumerate(requests)]
         try:
             self.await_all(futures, ends)
         except Refused as refused:
@@ -181,8 +201,6 @@ class VllmServer(Served):
         if self.sleeps:
             self._call("/sleep?level=1")
             self.asleep = True
-        answers = [future.result() for future in futures]
-        return [Failure(answer.reason) if isinstance(answer, Overdue) else answer for answer in answers]
 
     def share(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure | Overdue]:
         """Send requests one after another over the calling thread's connections."""
