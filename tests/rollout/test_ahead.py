@@ -137,6 +137,14 @@ def test_components_read_how_old_a_token_is(tmp_path):
     assert 1 < ages[4] < 2
 
 
+@pytest.mark.slow
+def test_an_extended_run_begins_anew_to_sample_ahead(tmp_path):
+    """No batch was sampled ahead of the earlier end, so the first ones after it have its weights."""
+    for steps in (3, 6):
+        train(load(None, [*CORRECTED, "train.staleness=2", f"train.steps={steps}", "eval.every=None"]), tmp_path)
+    assert [age for _, age in series(tmp_path, "staleness/mean")] == [0, 1, 2, 0, 1, 2]
+
+
 ALL = 99
 
 

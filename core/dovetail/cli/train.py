@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from dovetail.cli.options import Commands, add_config, given_path
-from dovetail.errors import printable
 from dovetail.registry import plugin_manager
 from dovetail.registry.calls import ask_all
 
@@ -44,7 +43,9 @@ def add(commands: Commands) -> None:
         command = commands.add_parser(name, help=summary)
         add_config(command)
         command.add_argument(
-            "--folder", type=given_path, help="run folder (default: runs/CONFIG-RUNID); resumes a run that has begun"
+            "--folder",
+            type=given_path,
+            help="run folder (default: runs/CONFIG-RUNID); resumes a run that has begun, also with more train.steps",
         )
         training = Training(name, command)
         command.set_defaults(run=train_command, only_sft=name == "sft", around=training.around)
@@ -53,7 +54,7 @@ def add(commands: Commands) -> None:
 
 
 def train_command(options: argparse.Namespace) -> int:
-    """Load a config, run it in its folder and print where the results are."""
+    """Load a config and run it in its folder."""
     from dovetail.config import load
     from dovetail.run.process import prepare
     from dovetail.shipped import find
@@ -61,10 +62,8 @@ def train_command(options: argparse.Namespace) -> int:
     path = find(options.config)
     loaded = load(path, options.overrides)
     prepare()
-    from dovetail.devices import processes
     from dovetail.devices.presence import devices
     from dovetail.run.folder import default_folder
-    from dovetail.run.summary import summarise
     from dovetail.train.loop import train
 
     chosen = options.folder or (Path(loaded.run.folder) if loaded.run.folder else None)
@@ -74,6 +73,4 @@ def train_command(options: argparse.Namespace) -> int:
             stack.enter_context(context(options, loaded, where))
         devices()
         train(loaded, where, only_sft=options.only_sft)
-        if processes.is_first():
-            print(printable(summarise(where)))
     return 0

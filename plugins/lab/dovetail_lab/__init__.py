@@ -48,7 +48,9 @@ def dovetail_evaluator(config: Any, scorer: Any, task: Any) -> Any:
 
 @hookimpl
 def dovetail_training(training: Training) -> None:
-    """Add `--profile` to `dovetail train`."""
+    """Add `--profile` to `dovetail train`, and the summary at the end."""
+    from dovetail_lab import summary
     from dovetail_lab.cli import profile
 
     profile.add(training)
+    training.around.append(summary.summarised)

@@ -68,10 +68,10 @@ def dovetail_training(training):
 """
     install("acme-rl", "acme_told", source)
     monkeypatch.setattr(loop, "train", lambda *_, **options: print("trains", options))
-    monkeypatch.setattr("dovetail.run.summary.summarise", lambda folder: "summary")
+    monkeypatch.setattr("dovetail_lab.summary.summarise", lambda folder: "summary")
     folder = ("--folder", str(tmp_path / "run"))
     assert main(["train", *folder, "--set", "train.steps=3", "--tell", "us"]) == 0
-    assert capsys.readouterr().out.splitlines() == ["begins us 3 run", "trains {'only_sft': False}", "summary", "ends"]
+    assert capsys.readouterr().out.splitlines() == ["begins us 3 run", "trains {'only_sft': False}", "ends", "summary"]
     assert main(["sft", *folder, "--set", "train.steps=3"]) == 0
     assert "begins None 3 run" in capsys.readouterr().out
 

@@ -15,10 +15,12 @@ from tests.core.train.tiny import TINY
 import dovetail
 from dovetail.config import load
 from dovetail.errors import DataError, RunError
-from dovetail.run.summary import read_lines, series, summarise
+from dovetail.run.files import read_lines
+from dovetail.run.summary import series
 from dovetail.step import forward
 from dovetail.train.loop import train
 from dovetail_lab.metric import Recorded
+from dovetail_lab.summary import summarise
 from dovetail_rollout.rollout.vanilla import VanillaEngine
 
 

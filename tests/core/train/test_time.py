@@ -13,10 +13,10 @@ from tests.core.train.tiny import TINY
 from dovetail.config import load
 from dovetail.hookspecs import hookimpl
 from dovetail.registry import plugin_manager
-from dovetail.run.summary import summarise
 from dovetail.train.learner import Learner
 from dovetail.train.loop import train
 from dovetail.train.metrics import Clock
+from dovetail_lab.summary import summarise
 
 
 class Compilations:

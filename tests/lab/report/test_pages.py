@@ -83,6 +83,16 @@ def test_the_page_of_a_run(run, capsys):
     assert "train.policy_loss = &#x27;grpo&#x27;" in page
 
 
+def test_the_page_of_an_extended_run_says_so(run):
+    folder = run("mine")
+    identity = json.loads((folder / "run.json").read_text())
+    assert "after step" not in (report(folder), read(folder / "report.html"))[1]
+    changes = [{"run_id": "a-s0", "from": 30, "to": 60, "after": 30}]
+    (folder / "run.json").write_text(json.dumps(identity | {"extended": changes}))
+    assert report(folder) == 0
+    assert "30 → 60 after step 30" in read(folder / "report.html")
+
+
 def test_an_accuracy_has_its_interval_and_a_prompt_is_shown_once_with_what_was_expected(run):
     folder = run("mine")
     journal = Journal(folder)

@@ -103,7 +103,7 @@ if __name__ == "__main__":
     else:
         for name, content in (
             ("dovetail.train.loop", {"train": train}),
-            ("dovetail.run.summary", {"summarise": str}),
+            ("dovetail_lab.summary", {"summarise": str}),
             ("dovetail.run.process", {"prepare": lambda: None}),
         ):
             sys.modules[name] = types.ModuleType(name)

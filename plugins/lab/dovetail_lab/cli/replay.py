@@ -25,10 +25,10 @@ def run(options: argparse.Namespace) -> int:
     from dovetail.errors import RunError
     from dovetail.run.folder import CONFIG
     from dovetail.run.process import prepare
-    from dovetail.run.summary import summarise
     from dovetail.train.loop import train
     from dovetail_lab.kept import kept_by
     from dovetail_lab.of_run import load_of_run
+    from dovetail_lab.summary import summarise
 
     source: Path = options.source
     where: Path = options.folder or source.with_name(f"{source.name}-replayed")

@@ -14,6 +14,7 @@ import numpy as np
 from dovetail.config import difference, load
 from dovetail.errors import DovetailError, RunError
 from dovetail.protocols import ASSISTANT
+from dovetail.run.extended import CHANGES
 from dovetail.run.files import read_json, read_record, read_text
 from dovetail_lab.evaluation.statistics import estimate
 from dovetail_lab.recorded import figures, prompts, samples
@@ -282,6 +283,7 @@ def _about(run: Recorded) -> str:
             (
                 ("folder", str(run.folder)),
                 ("run id", run.identity["run_id"]),
+                *_extended(run.identity),
                 ("started", f"{start.get('time', '–')}{starts}"),
                 ("command", _command(start)),
                 (
@@ -293,6 +295,14 @@ def _about(run: Recorded) -> str:
         ),
         f"<details><summary>config.gin</summary><pre>{escape(_config(run))}</pre></details>",
     )
+
+
+def _extended(identity: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the row of a run whose number of steps was changed."""
+    found = identity.get(CHANGES)
+    changes = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    lines = [f"{each.get('from')} → {each.get('to')} after step {each.get('after')}" for each in changes]
+    return [("train.steps", ", ".join(lines))] if lines else []
 
 
 def _command(start: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from dovetail.run.summary import summarise
+from dovetail_lab.summary import summarise
 
 
 def summary(folder, *steps: dict[str, float]) -> str:
