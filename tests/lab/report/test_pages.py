@@ -110,6 +110,23 @@ def test_an_accuracy_has_its_interval_and_a_prompt_is_shown_once_with_what_was_e
     assert ">3</td>" in shown
 
 
+def test_a_completion_is_shown_with_the_columns_that_its_rewards_read(run):
+    folder = run("mine")
+    journal = Journal(folder)
+    sample = {"prompt": "p", "expected": "e", "columns": {"tests": "f(1) < 2", "level": 3}, "completion": "c"}
+    journal.samples("rl", 31, [sample | {"score": 0.0}])
+    journal.samples("rl", 32, [sample | {"score": 0.0, "messages": [], "ended": "done"}])
+    journal.close()
+    assert report(folder) == 0
+    assert "done · score 0 · expected: e · tests: f(1) &lt; 2 · level: 3" in read(folder / "report.html")
+    lines = (folder / "samples.jsonl").read_text().splitlines(keepends=True)
+    (folder / "samples.jsonl").write_text("".join(lines[:-1]))
+    assert report(folder) == 0
+    shown = read(folder / "report.html").partition("Completions at step 31")[2]
+    assert [f'<th scope="col">{name}</th>' in shown for name in ("expected", "tests", "level")] == [True] * 3
+    assert ">f(1) &lt; 2</td>" in shown
+
+
 def test_episodes_are_conversations_with_the_reward_of_each_turn(run):
     folder = run("games")
     said = [

@@ -220,18 +220,24 @@ def _samples(run: Recorded) -> str:
     shown = [*reversed(at_last.values())][:SHOWN_SAMPLES]  # the first completion of each prompt
     if shown and "messages" in shown[0]:
         return section(f"Episodes at step {last}", *map(episode, shown))
-    expects = any("expected" in line for line in shown)
+    given = {id(line): _given(line) for line in shown}
+    names = list(dict.fromkeys(name for each in given.values() for name in each))
     rows = [
         [
             str(line.get("prompt", "")),
-            *([str(line.get("expected", ""))] if expects else []),
+            *(str(given[id(line)].get(name, "")) for name in names),
             str(line.get("completion", "")),
             Cell(_score(line.get("score")), "n"),
         ]
         for line in shown
     ]
-    head = ["prompt", *(["expected"] if expects else []), "completion", Cell("score", "n")]
+    head = ["prompt", *names, "completion", Cell("score", "n")]
     return section(f"Completions at step {last}", table(head, rows)) if rows else ""
+
+
+def _given(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a completion was compared with: the expected answer, and other columns that the rewards read."""
+    return ({"expected": record["expected"]} if "expected" in record else {}) | record.get("columns", {})
 
 
 def episode(record: Mapping[str, Any]) -> str:
@@ -243,7 +249,8 @@ def episode(record: Mapping[str, Any]) -> str:
         worth = next(rewards, None) if role == ASSISTANT else None
         called = f"{role} {each['name']}" if each.get("name") else role
         said.append(message(called, str(each.get("content", "")), worth, ours=role == ASSISTANT))
-    end = f"{record.get('ended', '–')} · score {_score(record.get('score'))}"
+    given = [f"{name}: {value}" for name, value in _given(record).items()]
+    end = " · ".join([str(record.get("ended", "–")), f"score {_score(record.get('score'))}", *given])
     return f'<div class="episode">{"".join(said)}{paragraph(end, "muted")}</div>'
 
 
