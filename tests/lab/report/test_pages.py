@@ -83,6 +83,18 @@ def test_the_page_of_a_run(run, capsys):
     assert "train.policy_loss = &#x27;grpo&#x27;" in page
 
 
+def test_a_curve_without_a_number_is_left_out_and_the_page_says_why(run):
+    folder = run("mine")
+    journal = Journal(folder)
+    journal.metrics("rl", 31, {"eval/pass@1": float("nan"), "acme/none": float("nan")})
+    journal.close()
+    assert report(folder) == 0
+    page = (folder / "report.html").read_text()
+    assert "eval/pass@1 by step" not in page
+    assert "eval/accuracy by step" in page
+    assert "Not drawn, because every value is NaN or beyond what can be drawn: eval/pass@1, acme/none." in page
+
+
 def test_the_page_of_an_extended_run_says_so(run):
     folder = run("mine")
     identity = json.loads((folder / "run.json").read_text())

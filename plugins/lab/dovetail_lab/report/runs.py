@@ -165,20 +165,28 @@ def _interval(run: Recorded, metric: str, step: int, unit: Unit) -> str:
 def _curves(runs: Sequence[Recorded]) -> str:
     names = legend([(run.name, run.color) for run in runs]) if len(runs) > 1 else ""
     recorded = list(dict.fromkeys(name for run in runs for line in run.metrics for name in line))
-    known = [name for name in recorded if name not in ABOUT]
+    named = [name for name in recorded if name not in ABOUT]
+    known = [name for name in named if any(_drawn(run, name) for run in runs)]
+    missing = [name for name in named if name not in known]
+    why = f"Not drawn, because every value is NaN or beyond what can be drawn: {', '.join(missing)}." if missing else ""
     large = [_chart(runs, metric) for metric in RESULTS if metric in known]
     small = [_chart(runs, metric, small=True) for metric in BEHAVIOUR if metric in known]
     rest = [_chart(runs, metric, small=True) for metric in sorted(known) if metric not in (*RESULTS, *BEHAVIOUR)]
     folded = f'<details><summary>All other metrics</summary><div class="grid3">{"".join(rest)}</div></details>'
-    return section("Results", names, *large) + section(
+    return section("Results", names, *large, paragraph(why, "muted") if why else "") + section(
         "On the way", names, f'<div class="grid3">{"".join(small)}</div>' if small else "", folded if rest else ""
     )
+
+
+def _drawn(run: Recorded, metric: str) -> dict[int, float]:
+    """Return the values of a curve that can be drawn, by step."""
+    return {step: value for step, value in run.curve(metric).items() if abs(value) < LARGEST}
 
 
 def _chart(runs: Sequence[Recorded], metric: str, *, small: bool = False) -> str:
     drawn = []
     for run in runs:
-        curve = {step: value for step, value in run.curve(metric).items() if abs(value) < LARGEST}
+        curve = _drawn(run, metric)
         if not small and len(smoothed(curve)) < len(curve):
             drawn.append(Line(label=run.name, color=run.color, points=sorted(curve.items()), thin=True))
         drawn.append(Line(label=run.name, color=run.color, points=sorted(smoothed(curve).items())))
