@@ -25,7 +25,8 @@ from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import DataError, PlanError
 from dovetail.registry import _discovered, current
-from dovetail.run.summary import read_lines, series
+from dovetail.run.files import read_lines
+from dovetail.run.summary import series
 from dovetail.shipped import find
 from dovetail.train.loop import train
 from dovetail_kit.conformance.check import applicable

@@ -29,6 +29,7 @@ RUN = {
     "r/eval.jsonl": [{"phase": "rl", "step": 2, "accuracy": [1, 0, None]}],
     "r/samples.jsonl": [
         {"phase": "rl", "step": 2, "prompt": "p", "completion": "c", "score": 1.0, "expected": "e", "ended": "done",
+         "columns": {"level": 3},
          "turn_rewards": [0.5], "messages": [{"role": "assistant", "content": "c", "name": "n"}]}
     ],
 }  # fmt: skip

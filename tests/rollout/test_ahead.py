@@ -23,8 +23,9 @@ from dovetail.errors import ConfigError, PlanError, RewardError, RunError
 from dovetail.host.sampling import Sampler
 from dovetail.run.blocks import blocks
 from dovetail.run.checkpoint import Checkpoints
+from dovetail.run.files import read_lines
 from dovetail.run.journal import CLOCKED, FILES, MESSAGES, Journal
-from dovetail.run.summary import read_lines, series
+from dovetail.run.summary import series
 from dovetail.spans import Span
 from dovetail.train.drawing import Drawing
 from dovetail.train.learner import Learner
@@ -135,6 +136,14 @@ def test_components_read_how_old_a_token_is(tmp_path):
     assert [ages[1], ages[2]] == [0, 1]
     assert 1 < ages[3] < 2
     assert 1 < ages[4] < 2
+
+
+@pytest.mark.slow
+def test_an_extended_run_begins_anew_to_sample_ahead(tmp_path):
+    """No batch was sampled ahead of the earlier end, so the first ones after it have its weights."""
+    for steps in (3, 6):
+        train(load(None, [*CORRECTED, "train.staleness=2", f"train.steps={steps}", "eval.every=None"]), tmp_path)
+    assert [age for _, age in series(tmp_path, "staleness/mean")] == [0, 1, 2, 0, 1, 2]
 
 
 ALL = 99

@@ -171,7 +171,8 @@ def test_held_out_records_are_chosen_by_their_prompt_alone(tmp_path):
 
 def test_a_share_that_leaves_a_side_empty_is_refused(tmp_path):
     table = open_table(source_of(write(tmp_path / "a.jsonl", RECORDS)), TEXT)
-    with pytest.raises(DataError, match=r"share = 0\.0: no record is held out of the 3 of .*a\.jsonl; name a file"):
-        held_out(table, 0.0, "share")
-    with pytest.raises(DataError, match=r"share = 1\.0: no record is left to train on in the 3"):
+    said = r"a.eval_share = 0\.0 holds out none of the 3 records of .*a\.jsonl for evaluation: set a greater share, add"
+    with pytest.raises(DataError, match=said + r" records, or name a file for evaluation in a.eval_path"):
+        held_out(table, 0.0, "a.eval_share")
+    with pytest.raises(DataError, match=r"share = 1\.0 holds out all of the 3 records .*: set a smaller share"):
         held_out(table, 1.0, "share")

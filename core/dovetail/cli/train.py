@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from dovetail.cli.options import Commands, add_config, given_path
-from dovetail.errors import printable
 from dovetail.registry import plugin_manager
 from dovetail.registry.calls import ask_all
 
@@ -28,13 +27,11 @@ class Training:
         parser: takes options: `training.parser.add_argument("--notify")`.
         around: functions of the parsed options, the config and the run's folder, which return the context managers in
             which the command trains.
-        after: functions of the run's folder, which return what the command prints when it has trained.
     """
 
     name: str
     parser: argparse.ArgumentParser
     around: list[Callable[[argparse.Namespace, Config, Path], AbstractContextManager[Any]]] = attrs.field(factory=list)
-    after: list[Callable[[Path], str]] = attrs.field(factory=list)
 
 
 def add(commands: Commands) -> None:
@@ -46,16 +43,18 @@ def add(commands: Commands) -> None:
         command = commands.add_parser(name, help=summary)
         add_config(command)
         command.add_argument(
-            "--folder", type=given_path, help="run folder (default: runs/CONFIG-RUNID); resumes a run that has begun"
+            "--folder",
+            type=given_path,
+            help="run folder (default: runs/CONFIG-RUNID); resumes a run that has begun, also with more train.steps",
         )
         training = Training(name, command)
-        command.set_defaults(run=train_command, only_sft=name == "sft", training=training)
+        command.set_defaults(run=train_command, only_sft=name == "sft", around=training.around)
         for _ in ask_all(plugin_manager(), "dovetail_training", lambda _, training=training: training):
             pass  # each plugin has added to it
 
 
 def train_command(options: argparse.Namespace) -> int:
-    """Load a config, run it in its folder and print what plugins say of the results."""
+    """Load a config and run it in its folder."""
     from dovetail.config import load
     from dovetail.run.process import prepare
     from dovetail.shipped import find
@@ -63,7 +62,6 @@ def train_command(options: argparse.Namespace) -> int:
     path = find(options.config)
     loaded = load(path, options.overrides)
     prepare()
-    from dovetail.devices import processes
     from dovetail.devices.presence import devices
     from dovetail.run.folder import default_folder
     from dovetail.train.loop import train
@@ -71,10 +69,8 @@ def train_command(options: argparse.Namespace) -> int:
     chosen = options.folder or (Path(loaded.run.folder) if loaded.run.folder else None)
     where = chosen or default_folder(loaded, path.stem)
     with ExitStack() as stack:
-        for context in options.training.around:
+        for context in options.around:
             stack.enter_context(context(options, loaded, where))
         devices()
         train(loaded, where, only_sft=options.only_sft)
-        for said in options.training.after if processes.is_first() else ():
-            print(printable(said(where)))
     return 0

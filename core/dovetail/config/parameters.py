@@ -180,10 +180,12 @@ class _ParameterResolver:
             for name in choice.component.declares.get("programs", ()):
                 place = choice.origins[name]
                 if choice.params[name] and place != DEFAULT and not place.startswith("--set "):
+                    file = place.rpartition(":")[0]
                     self.problems.add(
                         place,
                         f"{choice.component.label}.{name} = {choice.params[name]!r} names a program to run or a server"
-                        " to call, and a run folder is only read; if you trust it, add --trust",
+                        " to call, and a run folder is only read; if you trust it, add --trust to the command, or read"
+                        f" it in Python with dovetail.load({file!r})",
                     )
 
     def _choice(self, component: Component, scope: str, place: str) -> Choice | None:

@@ -96,12 +96,16 @@ def suggestion(value: Any, hint: Any) -> str:
 
     >>> suggestion("none", int | None), suggestion("los", typing.Literal["loss", "reward"])
     (' Did you mean None?', " Did you mean 'loss'?")
+    >>> suggestion(0, int | None)
+    ' Did you mean None?'
     """
     if isinstance(value, int | float) and not _representable(value):
         return f" It is beyond {'64-bit integers' if isinstance(value, int) else 'float32'}."
+    options = _options(hint)
+    if value == 0 and type(value) is int and type(None) in options:  # elsewhere 0 turns things off
+        return " Did you mean None?"
     if not isinstance(value, str):
         return ""
-    options = _options(hint)
     spelled = {"none": None, "null": None, "true": True, "false": False}.get(value.lower(), value)
     if spelled is not value and type(spelled) in options:
         return f" Did you mean {spelled}?"

@@ -83,6 +83,12 @@ class Scorer:
     def _names(self) -> tuple[str, ...]:
         return tuple(part.component.name for part in self.rewards)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What the rewards read beside `ALWAYS`, each once: columns of the task, or `column.key` inside of one."""
+        found = (_columns(part, function) for part, function in zip(self.rewards, self._functions, strict=True))
+        return tuple(name for name in dict.fromkeys(itertools.chain.from_iterable(found)) if name not in ALWAYS)
+
     def check(self) -> None:
         """Build the rewards, and let the manager check their names, before anything is trained.
 

@@ -12,14 +12,16 @@ from collections import Counter
 from contextlib import ExitStack, closing
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import attrs
 
 from dovetail.config import Config, config_id, dump, run_id
 from dovetail.devices.presence import devices
-from dovetail.errors import RunError
+from dovetail.errors import RunError, printable
 from dovetail.registry import current
 from dovetail.run.code import CODE, claim_code
+from dovetail.run.extended import CHANGES, STEPS, change, changes, ends
 from dovetail.run.files import read_record, write_whole
 from dovetail.run.journal import FILES, MESSAGES, Journal, Silent, keeps_messages
 from dovetail.run.sole import Sole, hold_alone
@@ -52,6 +54,8 @@ class RunFolder:
     run_id: str
     journal: Journal
     lock: Sole | None = None
+    ends: tuple[int, ...] = ()
+    """The numbers of steps that were the last ones before the run was extended."""
 
     @property
     def checkpoints(self) -> Path:
@@ -86,9 +90,10 @@ def open_folder(path: Path, config: Config) -> RunFolder:
             _claim(path, config)
             claim_code(path, config)
             _note_environment(path)
+            folder = _described(path, config)
             journal = Journal(path, *([MESSAGES] if keeps_messages(config) else []))
             undo.pop_all()
-        return RunFolder(path=path, config_id=config_id(config), run_id=run_id(config), journal=journal, lock=lock)
+        return attrs.evolve(folder, journal=journal, lock=lock)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         reason = getattr(error, "strerror", None) or error
         raise RunError(f"run folder '{path}' cannot be written: {reason}") from error
@@ -105,7 +110,12 @@ def follow_folder(path: Path, config: Config) -> RunFolder:
             f"run folder '{path.absolute()}', which process 0 has opened, is not there on {platform.node()}: --folder"
             " must be on a disk that all hosts share"
         )
-    return RunFolder(path=path, config_id=config_id(config), run_id=run_id(config), journal=Silent())
+    return _described(path, config)
+
+
+def _described(path: Path, config: Config) -> RunFolder:
+    extended = ends(changes(path / IDENTITY), config.train.staleness)
+    return RunFolder(path=path, config_id=config_id(config), run_id=run_id(config), journal=Silent(), ends=extended)
 
 
 def branch_folder(source: Path, path: Path, config: Config) -> None:
@@ -125,12 +135,13 @@ def _claim(path: Path, config: Config) -> None:
     mine = run_id(config)
     if not identity.exists():
         _see_that_new(path, dump(config))
-    elif read_record(identity, run_id=str)["run_id"] == mine:
+    elif (theirs := read_record(identity, run_id=str)["run_id"]) == mine or _extend(path, config, theirs):
         _see_that_whole(path)
+        if _steps(path) not in ("", str(config.train.steps)):  # a kill may have come before this
+            write_whole(path / CONFIG, dump(config))
     elif _has_begun(path):
-        theirs = read_record(identity, run_id=str)
         raise RunError(
-            f"run folder '{path}' belongs to run {theirs['run_id']}, this one is {mine}:"
+            f"run folder '{path}' belongs to run {theirs}, this one is {mine}:"
             f" {_what_differs(path, config)}. Choose another --folder, or repeat the command of that run to resume it"
         )
     else:
@@ -139,11 +150,34 @@ def _claim(path: Path, config: Config) -> None:
         _sign(path, config)
 
 
+def _extend(path: Path, config: Config, theirs: str) -> bool:
+    """Write that a run which has begun goes on to other `train.steps`, if it differs in nothing else."""
+    numbers = [int(each.name) for each in (path / CHECKPOINTS / "steps").glob("*") if each.name.isdecimal()]
+    now = change(path, config, theirs, _steps(path), numbers) if _has_begun(path) else None
+    if now:
+        _identify(path, config, {CHANGES: [*changes(path / IDENTITY), now]})
+        said = f"{STEPS} = {now['from']} -> {now['to']}: the run in '{path}' goes on with {now['to']}"
+        print(printable(said), file=sys.stderr)
+    return now is not None
+
+
+def _steps(path: Path) -> str:
+    """Return the steps of a folder's config as they are written; empty if it cannot be read."""
+    try:
+        return _lines((path / CONFIG).read_text(encoding="utf-8")).get(STEPS, "")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 def _sign(path: Path, config: Config) -> None:
     """Write whose folder this is; `run.json` last, since it says that the rest is there."""
     write_whole(path / CONFIG, dump(config))
+    _identify(path, config, {})
+
+
+def _identify(path: Path, config: Config, more: dict[str, Any]) -> None:
     mine = {"config_id": config_id(config), "run_id": run_id(config)}
-    write_whole(path / IDENTITY, json.dumps(mine, indent=2) + "\n")
+    write_whole(path / IDENTITY, json.dumps(mine | more, indent=2) + "\n")
 
 
 def _has_begun(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The curves of a run, from the records in its folder."""
+"""The metrics of a run by step, from the records in its folder."""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 The version of weights is the number of updates so far. With staleness k, batch n is sampled with version max(0, n - k),
 whichever of the two programs is faster. An evaluation precedes all other tasks with the same weights.
+
+Nothing is sampled ahead of a run's end. If the run is extended later, version `end` therefore samples batches
+`end`, ..., `end + k`, as version 0 does at the beginning.
 """
 
 from __future__ import annotations
@@ -19,8 +22,14 @@ class Task(NamedTuple):
     batch: int | None
 
 
-def tasks(steps: int, staleness: int, evaluates: Callable[[int], bool]) -> tuple[Task, ...]:
-    """Return all tasks of a run in order; `evaluates` tells whether a version of the weights is evaluated.
+def tasks(steps: int, staleness: int, evaluates: Callable[[int], bool], ends: tuple[int, ...] = ()) -> tuple[Task, ...]:
+    """Return all tasks of a run in order.
+
+    Args:
+        steps: the number of batches.
+        staleness: k.
+        evaluates: tells whether a version of the weights is evaluated.
+        ends: the numbers of steps that the run had before it was extended.
 
     >>> for task in tasks(3, 1, lambda version: version == 3):
     ...     print(task)
@@ -33,8 +42,9 @@ def tasks(steps: int, staleness: int, evaluates: Callable[[int], bool]) -> tuple
     for version in range(steps + 1):
         if evaluates(version):
             found.append(Task(version, None))
-        first = version + staleness if version else 0
-        found += [Task(version, batch) for batch in range(first, min(version + staleness + 1, steps))]
+        first = version if version in (0, *ends) else version + staleness
+        end = min((each for each in (*ends, steps) if each > version), default=steps)
+        found += [Task(version, batch) for batch in range(first, min(version + staleness + 1, end))]
     return tuple(found)
 
 

@@ -9,6 +9,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -182,13 +183,14 @@ class Run:
         every = self.config.eval.every
         if every is None or (step == 0 and not self.config.eval.at_start):
             return False
-        return step == total or step % every == 0
+        return step in (total, *self.folder.ends) or step % every == 0
 
     @property
     def tasks(self) -> tuple[Task, ...]:
         """Return all tasks of the sampler in reinforcement learning, in order."""
         train = self.config.train
-        return tasks(train.steps, train.staleness, lambda version: self.evaluates(version, train.steps))
+        evaluates = partial(self.evaluates, total=train.steps)
+        return tasks(train.steps, train.staleness, evaluates, self.folder.ends)
 
     def stop_if_not_finite(
         self,
@@ -271,8 +273,8 @@ def resumption(config: Config, saved: Saved, path: Path, *, only_sft: bool = Fal
     total = config.train.steps if saved.phase == RL else config.sft.steps
     if saved.phase == RL and saved.step == total:
         return (
-            f"this run is finished; nothing is trained, its records are in '{path}'. To train again, set run.seed or"
-            " --folder"
+            f"this run is finished; nothing is trained, its records are in '{path}'. To train on, add --folder '{path}'"
+            f" --set train.steps=N, more than {total}; to train again, set run.seed or another --folder"
         )
     return f"resuming after {saved.phase} step {saved.step} of {total}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dovetail.hookspecs import hookimpl
@@ -49,14 +48,9 @@ def dovetail_evaluator(config: Any, scorer: Any, task: Any) -> Any:
 
 @hookimpl
 def dovetail_training(training: Training) -> None:
-    """Add `--profile` to `dovetail train`, and print a summary of the run."""
+    """Add `--profile` to `dovetail train`, and the summary at the end."""
+    from dovetail_lab import summary
     from dovetail_lab.cli import profile
 
     profile.add(training)
-    training.after.append(_summary)
-
-
-def _summary(folder: Path) -> str:
-    from dovetail_lab.summary import summarise  # no command waits for it but those that train
-
-    return summarise(folder)
+    training.around.append(summary.summarised)

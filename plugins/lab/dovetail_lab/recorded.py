@@ -84,6 +84,8 @@ def samples(file: Path) -> list[dict[str, Any]]:
             values = line.get(key, [])
             if not isinstance(values, list) or not all(map(fits, values)):
                 raise RunError(f"{place}: {key!r} is {values!r:.80}, not a list of {what}; restore the file")
+        if not isinstance(line.get("columns", {}), dict):
+            raise RunError(f"{place}: 'columns' is {line['columns']!r:.80}, not a record; restore the file")
         if not _is_figure(line.get("score", 0.0)):
             line["score"] = None
         if line.get("phase") == "rl":

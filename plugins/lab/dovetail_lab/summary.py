@@ -1,16 +1,33 @@
-"""What is printed of a run when it ends: the summary that its records give."""
+"""The summary of a run, from the records in its folder."""
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from dovetail.errors import printable
 from dovetail.run.files import read_lines, write_whole
 from dovetail.run.summary import series
 
+if TYPE_CHECKING:
+    from dovetail.config import Config
+
 EQUAL: Final = 1e-9
 """Scores whose deviation is at most this share of their size are equal."""
+
+
+@contextmanager
+def summarised(options: argparse.Namespace, config: Config, folder: Path) -> Iterator[None]:
+    """Print the summary of what was trained in this context, unless it fails."""
+    yield
+    from dovetail.devices import processes
+
+    if processes.is_first():
+        print(printable(summarise(folder)))
 
 
 def summarise(folder: Path) -> str:

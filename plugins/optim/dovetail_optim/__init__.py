@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from dovetail.hookspecs import hookimpl
 
@@ -29,3 +32,12 @@ def dovetail_components(register: Callable[..., None]) -> None:
     add("schedule", "linear")
     add("schedule", "sigmoid")
     add("schedule", "step")
+
+
+@hookimpl
+def dovetail_run_start(folder: Path, setup: Any) -> None:
+    """Say which schedules of an extended run have begun with another number of steps."""
+    from dovetail_optim.extended import told
+
+    if line := told(folder, setup.algorithm):
+        print(line, file=sys.stderr)

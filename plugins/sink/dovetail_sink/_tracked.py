@@ -25,7 +25,7 @@ class Tracked:
 
     Attributes:
         name: the folder's name.
-        key: a unique key of the run, which does not change when the run is resumed.
+        key: a unique key of the run, which does not change when the run is resumed or extended.
         group: the name of its sweep's folder; None for a single run.
         sweep: the sweep's folder.
         settings: its config, key -> value as text.
@@ -44,10 +44,11 @@ class Tracked:
         sweep = folder.parents[1]
         in_sweep = folder.parent.name == "trials" and (sweep / "sweep.json").exists()
         identity = folder / "run.json"
-        run_id = json.loads(identity.read_text()).get("run_id", "run") if identity.exists() else "run"
+        found = json.loads(identity.read_text()) if identity.exists() else {}
+        first = next(iter(found.get("extended", ())), found)
         return cls(
             name=folder.name,
-            key=f"{run_id}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}",
+            key=f"{first.get('run_id', 'run')}-{hashlib.sha256(str(folder).encode()).hexdigest()[:8]}",
             group=sweep.name if in_sweep else None,
             sweep=sweep if in_sweep else None,
             settings=_settings(folder / "config.gin"),

@@ -180,9 +180,11 @@ def held_out(table: Table, share: float, setting: str) -> tuple[Sequence[Record]
     for index, fingerprint in enumerate(table.fingerprints):
         (held if fingerprint < limit else kept).append(index)
     if not kept or not held:
-        side = "held out of" if not held else "left to train on in"
+        which, other = ("none", "a greater") if not held else ("all", "a smaller")
+        file = setting.replace("eval_share", "eval_path")
         raise DataError(
-            f"{setting} = {share}: no record is {side} the {len(table)} of {table.name}; name a file for evaluation"
+            f"{setting} = {share} holds out {which} of the {len(table)} records of {table.name} for evaluation: set"
+            f" {other} share, add records, or name a file for evaluation in {file}"
         )
     return View(kept, table.__getitem__), View(held, table.__getitem__)
 

@@ -65,16 +65,13 @@ def told(options, config, folder):
 def dovetail_training(training):
     training.parser.add_argument("--tell")
     training.around.append(told)
-    training.after.append(lambda folder: f"has trained {folder.name}")
 """
     install("acme-rl", "acme_told", source)
     monkeypatch.setattr(loop, "train", lambda *_, **options: print("trains", options))
     monkeypatch.setattr("dovetail_lab.summary.summarise", lambda folder: "summary")
     folder = ("--folder", str(tmp_path / "run"))
     assert main(["train", *folder, "--set", "train.steps=3", "--tell", "us"]) == 0
-    begins, trains, *said, ends = capsys.readouterr().out.splitlines()
-    assert (begins, trains, ends) == ("begins us 3 run", "trains {'only_sft': False}", "ends")
-    assert sorted(said) == ["has trained run", "summary"]
+    assert capsys.readouterr().out.splitlines() == ["begins us 3 run", "trains {'only_sft': False}", "ends", "summary"]
     assert main(["sft", *folder, "--set", "train.steps=3"]) == 0
     assert "begins None 3 run" in capsys.readouterr().out
 

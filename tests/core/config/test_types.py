@@ -61,6 +61,7 @@ def test_a_value_is_converted_where_nothing_is_lost(value: Any, hint: Any, fitte
         (10**400, float, "expected float, got 1000"),
         ("a", int | None, "expected int | None, got 'a'."),
         ("none", int | None, "expected int | None, got 'none'. Did you mean None?"),
+        (0, Annotated[int, Ge(1)] | None, "expected int >= 1 | None, got 0. Did you mean None?"),
         ("true", bool, "expected bool, got 'true'. Did you mean True?"),
         ("los", Literal["loss", "reward"], "expected 'loss' or 'reward', got 'los'. Did you mean 'loss'?"),
         ((1, True), tuple[int, ...], "expected tuple[int, ...], got (1, True)."),

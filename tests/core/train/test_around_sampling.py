@@ -16,7 +16,8 @@ from dovetail.config import load
 from dovetail.errors import DovetailWarning, PlanError
 from dovetail.kinds import Kind
 from dovetail.registry import Origin, current
-from dovetail.run.summary import read_lines, series
+from dovetail.run.files import read_lines
+from dovetail.run.summary import series
 from dovetail.train.loop import train
 from dovetail_lab.sweep.population import Population
 from dovetail_loss.kl_controller.fixed import Fixed

@@ -11,7 +11,7 @@ import dovetail
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError
-from dovetail.run.summary import read_lines
+from dovetail.run.files import read_lines
 from dovetail.spans import Span
 from dovetail.train.loop import train
 

@@ -9,7 +9,7 @@ import pytest
 from tests.core.train.tiny import TINY
 
 from dovetail.config import load
-from dovetail.run.summary import read_lines
+from dovetail.run.files import read_lines
 from dovetail.train.loop import train
 from dovetail_lab.evaluation.policy import open_policy
 from dovetail_model.huggingface.safetensors import open_folder

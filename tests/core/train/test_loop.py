@@ -15,7 +15,8 @@ from tests.core.train.tiny import TINY
 import dovetail
 from dovetail.config import load
 from dovetail.errors import DataError, RunError
-from dovetail.run.summary import read_lines, series
+from dovetail.run.files import read_lines
+from dovetail.run.summary import series
 from dovetail.step import forward
 from dovetail.train.loop import train
 from dovetail_lab.metric import Recorded

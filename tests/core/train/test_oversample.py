@@ -16,7 +16,7 @@ import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError
 from dovetail.run.checkpoint import Checkpoints
-from dovetail.run.summary import read_lines
+from dovetail.run.files import read_lines
 from dovetail.train.drawing import Drawing
 from dovetail.train.loop import train
 

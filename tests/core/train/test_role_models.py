@@ -19,7 +19,8 @@ import dovetail
 from dovetail.config import load
 from dovetail.errors import DovetailError
 from dovetail.registry import current
-from dovetail.run.summary import read_lines, series
+from dovetail.run.files import read_lines
+from dovetail.run.summary import series
 from dovetail.train.loop import train
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"

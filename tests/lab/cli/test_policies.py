@@ -15,9 +15,9 @@ from tests.core.train.tiny import TINY
 
 from dovetail.cli import main
 from dovetail.config import load
-from dovetail.errors import DovetailWarning
+from dovetail.errors import ConfigError, DovetailWarning
 from dovetail.run.code import CODE
-from dovetail.run.summary import read_lines
+from dovetail.run.files import read_lines
 from dovetail_lab.cli import generate
 from dovetail_model.huggingface.safetensors import open_folder
 
@@ -183,6 +183,14 @@ def test_generate_says_what_the_task_has_said_in_training(given, said, prompts):
     options = argparse.Namespace(prompts=prompts, prompt_column="prompt", chat=True, system=given)
     prompt = generate._task(options, config).examples("eval")[0]["prompt"]
     assert [message["content"] for message in prompt] == said
+
+
+def test_generate_names_its_option_for_a_file_that_is_not_there(prompts):
+    options = argparse.Namespace(prompts=prompts.with_name("promts.jsonl"), prompt_column="prompt", chat=False)
+    with pytest.raises(
+        ConfigError, match=r"^--prompts: there is no file '.*promts.jsonl'. Did you mean 'prompts.jsonl'"
+    ):
+        generate._task(options, load(None))
 
 
 def test_generate_takes_conversations_and_presets(trained, tmp_path, capsys):

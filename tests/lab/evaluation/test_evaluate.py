@@ -115,6 +115,19 @@ def test_sampled_figures_by_hand():
     assert [record["answer"] for record in sampled[:4]] == ["10", "10.5", "10", None]
 
 
+def test_a_sample_has_what_its_rewards_compare_it_with_in_short(tmp_path, monkeypatch):
+    example = {"prompt": "1+1", "answer": "2", "tests": ["f" * 600], "level": 3, "data_source": "a"}
+    monkeypatch.setattr(Sums, "columns", ("answer", "data_source", "tests", "level"))
+    monkeypatch.setattr(Sums, "examples", lambda self, split: [example] * 3)
+    (tmp_path / "mine.py").write_text("def one(completions, tests, level, answer): return [1.0 for _ in completions]\n")
+    mine = (f"reward.functions.path={str(tmp_path / 'mine.py')!r}", "reward.functions.name='one'")
+    found = evaluator(lambda _: 2, "train.rewards=['functions']", "eval.success=None", *mine)()
+    for record in found.records:
+        assert record["expected"] == "2"
+        assert record["columns"] == {"tests": f"['{'f' * 498}... (604 characters)", "level": 3}
+    assert "columns" not in evaluator(lambda _: 2, *CHECKS)().records[0], "what it expects is there already"
+
+
 def test_without_a_success_reward_the_total_score_decides():
     assert evaluator(lambda _: 2, "eval.success=None", "train.rewards=['exact_match']")().metrics["eval/accuracy"] == 1
     assert evaluator(lambda _: 2, "eval.success=None", "eval.success_at=1.5")().metrics["eval/accuracy"] == 0

@@ -83,6 +83,28 @@ def test_the_page_of_a_run(run, capsys):
     assert "train.policy_loss = &#x27;grpo&#x27;" in page
 
 
+def test_a_curve_without_a_number_is_left_out_and_the_page_says_why(run):
+    folder = run("mine")
+    journal = Journal(folder)
+    journal.metrics("rl", 31, {"eval/pass@1": float("nan"), "acme/none": float("nan")})
+    journal.close()
+    assert report(folder) == 0
+    page = (folder / "report.html").read_text()
+    assert "eval/pass@1 by step" not in page
+    assert "eval/accuracy by step" in page
+    assert "Not drawn, because every value is NaN or beyond what can be drawn: eval/pass@1, acme/none." in page
+
+
+def test_the_page_of_an_extended_run_says_so(run):
+    folder = run("mine")
+    identity = json.loads((folder / "run.json").read_text())
+    assert "after step" not in (report(folder), read(folder / "report.html"))[1]
+    changes = [{"run_id": "a-s0", "from": 30, "to": 60, "after": 30}]
+    (folder / "run.json").write_text(json.dumps(identity | {"extended": changes}))
+    assert report(folder) == 0
+    assert "30 → 60 after step 30" in read(folder / "report.html")
+
+
 def test_an_accuracy_has_its_interval_and_a_prompt_is_shown_once_with_what_was_expected(run):
     folder = run("mine")
     journal = Journal(folder)
@@ -98,6 +120,23 @@ def test_an_accuracy_has_its_interval_and_a_prompt_is_shown_once_with_what_was_e
     assert shown.count(">1 + 1<") == 1
     assert '<th scope="col">expected</th>' in shown
     assert ">3</td>" in shown
+
+
+def test_a_completion_is_shown_with_the_columns_that_its_rewards_read(run):
+    folder = run("mine")
+    journal = Journal(folder)
+    sample = {"prompt": "p", "expected": "e", "columns": {"tests": "f(1) < 2", "level": 3}, "completion": "c"}
+    journal.samples("rl", 31, [sample | {"score": 0.0}])
+    journal.samples("rl", 32, [sample | {"score": 0.0, "messages": [], "ended": "done"}])
+    journal.close()
+    assert report(folder) == 0
+    assert "done · score 0 · expected: e · tests: f(1) &lt; 2 · level: 3" in read(folder / "report.html")
+    lines = (folder / "samples.jsonl").read_text().splitlines(keepends=True)
+    (folder / "samples.jsonl").write_text("".join(lines[:-1]))
+    assert report(folder) == 0
+    shown = read(folder / "report.html").partition("Completions at step 31")[2]
+    assert [f'<th scope="col">{name}</th>' in shown for name in ("expected", "tests", "level")] == [True] * 3
+    assert ">f(1) &lt; 2</td>" in shown
 
 
 def test_episodes_are_conversations_with_the_reward_of_each_turn(run):

@@ -11,7 +11,7 @@ from tests.core.train.tiny import TINY
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError
-from dovetail.run.summary import read_lines
+from dovetail.run.files import read_lines
 from dovetail.train.loop import train
 
 SHORT = ("train.steps=1", "sft.steps=0", "eval.examples=2", "eval.every=1")

@@ -335,6 +335,15 @@ def test_a_server_without_routes_for_weights_is_refused(fake, folder):
         of(folder, url=fake.url).open()
 
 
+def test_a_server_with_another_key_says_so_at_once(fake, folder):
+    fake.answers["/server_info?config_format=json"] = 401, {"error": {"message": "Unauthorized"}}
+    with pytest.raises(RunError) as error:
+        of(folder, url=fake.url).open()
+    assert str(error.value) == (
+        f"the vLLM server at {fake.url} answers with status 401: Unauthorized: set VLLM_API_KEY to the server's key"
+    )
+
+
 def test_nobody_at_the_address(folder):
     with pytest.raises(RunError, match=r"there is no vLLM server at http://127\.0\.0\.1:9"):
         of(folder, url="http://127.0.0.1:9").open()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.errors import ConfigError
+from dovetail_sink._tracked import Tracked
 from dovetail_sink.sink.mlflow import MLflow
 from dovetail_sink.sink.trackio import Trackio
 from dovetail_sink.sink.wandb import WandB
@@ -139,3 +140,10 @@ def test_what_is_not_installed_is_said_with_its_extra(sink, module, tmp_path, mo
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError, match=rf"sink '{module}' needs .*: pip install .*\[{module}\]"):
         sink.open(tmp_path, 1, 0)
+
+
+def test_an_extended_run_is_the_run_that_a_tracker_knows(tmp_path):
+    folder = trial(tmp_path / "lr", "a-s0")
+    before = Tracked.of(folder).key
+    (folder / "run.json").write_text(json.dumps({"run_id": "b-s0", "extended": [{"run_id": "a-s0"}, {"run_id": "c"}]}))
+    assert Tracked.of(folder).key == before

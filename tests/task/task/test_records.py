@@ -87,7 +87,11 @@ def test_without_demonstrations_the_corpus_is_the_prompts(path):
             r"task.records.template: unknown placeholder \{qury\}. Did you mean 'query'\?",
         ),
         ({"template": "?"}, ConfigError, r"lacks the placeholder \{query\}"),
-        ({"eval_share": 0.0}, DataError, r"task.records.eval_share = 0.0: no record is held out"),
+        (
+            {"eval_share": 0.0},
+            DataError,
+            r"task.records.eval_share = 0.0 holds out none of .*in task.records.eval_path",
+        ),
     ],
 )
 def test_mistakes_are_explained(path, parameters, error, message):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dovetail.cli.options import Commands, add_config, given_path
+from dovetail.errors import ConfigError, nearest
 from dovetail_lab.cli.policies import add_policy
 
 if TYPE_CHECKING:
@@ -82,7 +83,12 @@ def run(options: argparse.Namespace) -> int:
 def _task(options: argparse.Namespace, config: Config) -> Any:
     if options.prompts is None:
         return config.choice("eval.task").bind()
-    file = str(options.prompts)
+    given: Path = options.prompts
+    if not given.exists():
+        beside = [each.name for each in given.parent.iterdir()] if given.parent.is_dir() else []
+        said = f"--prompts: there is no file '{given.absolute()}'.{nearest(given.name, beside)}"
+        raise ConfigError(said.removesuffix("."))
+    file = str(given)
     reader = config.component("task", PROMPT_FILES).component
     of_the_task = config.choice("train.task").params.get("system") if options.chat else None
     return reader.bind(

@@ -80,11 +80,11 @@ class Evaluator:
 
     def _run(self, samples: int, sampling: Sampling, watch: Callable[[int], None]) -> Outcomes:
         all_keys = keys.per_sample(keys.stream(self.seed, keys.EVALUATION), len(self.examples), samples)
-        parts, done = [], 0
+        parts, done, reads = [], 0, self.sampler.scorer.columns
         watch(0)
         for chunk in in_order(self.examples, self.settings.batch_size):
             drawn = self._chunk(chunk, all_keys[done : done + len(chunk)], sampling)
-            parts.append(Outcomes.of(drawn, self.checks, self.answers if samples > 1 else None))
+            parts.append(Outcomes.of(drawn, self.checks, self.answers if samples > 1 else None, reads))
             done += len(chunk)
             watch(done)
         return Outcomes.joined(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -15,6 +15,11 @@ from dovetail.train.evaluation import Columns
 from dovetail_lab.evaluation.best_of import majority_at_k, pass_at_k
 from dovetail_lab.evaluation.checks import Answers, Check
 
+LONGEST: Final = 500
+"""Characters of a column that a record of a completion keeps: some columns hold whole documents."""
+ANSWER: Final = "answer"
+"""The column that records have as `expected`, since theirs of that name is what the completion answers."""
+
 
 @attrs.frozen(kw_only=True)
 class Outcomes:
@@ -23,6 +28,7 @@ class Outcomes:
     Attributes:
         examples: one for each prompt.
         texts: the completions, prompt-major.
+        columns_read: for each prompt, the columns that the rewards read, by name, in short.
         answers: the answer in each completion, or None; empty if answers are not extracted.
         passed: for each check, by name, which completions pass it.
         scores: the total scores; NaN where every reward abstained.
@@ -35,6 +41,7 @@ class Outcomes:
 
     examples: tuple[Example, ...]
     texts: tuple[str, ...]
+    columns_read: tuple[Mapping[str, Any], ...]
     answers: tuple[str | None, ...]
     passed: Mapping[str, Bool[np.ndarray, "prompt sample"]]
     scores: Float[np.ndarray, "prompt sample"]
@@ -44,8 +51,17 @@ class Outcomes:
     played: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
-    def of(cls, sampled: Sampled, checks: Sequence[Check], answers: Answers | None) -> Outcomes:
-        """Apply the checks to completions, with the same number of samples for each prompt."""
+    def of(
+        cls, sampled: Sampled, checks: Sequence[Check], answers: Answers | None, reads: Sequence[str] = ()
+    ) -> Outcomes:
+        """Apply the checks to completions, with the same number of samples for each prompt.
+
+        Args:
+            sampled: the completions, scored.
+            checks: what may pass.
+            answers: extracts the answer of each completion; None if answers are not compared.
+            reads: the columns that the rewards read.
+        """
         prompts, samples = sampled.prompts, sampled.group_size
         drawn, scores = sampled.completions, sampled.scores
 
@@ -55,6 +71,7 @@ class Outcomes:
         return cls(
             examples=sampled.completed.examples,
             texts=sampled.texts,
+            columns_read=tuple(_in_short(example, reads) for example in sampled.completed.examples),
             answers=tuple(answers(sampled.texts)) if answers else (),
             passed={check.name: table(check(sampled)) for check in checks},
             scores=table(scores.total),
@@ -114,7 +131,8 @@ class Outcomes:
     def _record(self, how: str, prompt: int, sample: int, text: str) -> dict[str, Any]:
         at = (prompt, sample)
         answer = {"answer": self.answers[prompt * self.samples + sample]} if self.answers else {}
-        expected = {"expected": str(self.examples[prompt]["answer"])} if "answer" in self.examples[prompt] else {}
+        expected = {"expected": _short(str(self.examples[prompt][ANSWER]))} if ANSWER in self.examples[prompt] else {}
+        read = {"columns": dict(columns)} if (columns := self.columns_read[prompt]) else {}
         return {
             "how": how,
             "index": prompt,
@@ -123,6 +141,7 @@ class Outcomes:
             "completion": text,
             **answer,
             **expected,
+            **read,
             "score": _number(self.scores[at]),
             "rewards": {name: _number(table[at]) for name, table in self.rewards.items()},
             **{name: bool(table[at]) for name, table in self.passed.items()},
@@ -130,6 +149,23 @@ class Outcomes:
             "truncated": bool(self.finish[at] == "length"),
             **(self.played[prompt * self.samples + sample] if self.played else {}),
         }
+
+
+def _in_short(example: Example, reads: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of an example that the rewards read, except `ANSWER`; numbers as they are, all else as text.
+
+    >>> _in_short({"prompt": "?", "answer": "4", "tests": ["f(1) == 2"], "level": 3}, ["answer", "tests.unit", "level"])
+    {'tests': "['f(1) == 2']", 'level': 3}
+    """
+    names = dict.fromkeys(name.partition(".")[0] for name in reads)
+    return {name: _short(example[name]) for name in names if name in example and name != ANSWER}
+
+
+def _short(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int) or (isinstance(value, float) and np.isfinite(value)):
+        return value
+    text = str(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}... ({len(text):,} characters)"
 
 
 def _played(episodes: Episodes) -> tuple[Mapping[str, Any], ...]:

@@ -14,6 +14,7 @@ import numpy as np
 from dovetail.config import difference, load
 from dovetail.errors import DovetailError, RunError
 from dovetail.protocols import ASSISTANT
+from dovetail.run.extended import CHANGES
 from dovetail.run.files import read_json, read_record, read_text
 from dovetail_lab.evaluation.statistics import estimate
 from dovetail_lab.recorded import figures, prompts, samples
@@ -164,20 +165,28 @@ def _interval(run: Recorded, metric: str, step: int, unit: Unit) -> str:
 def _curves(runs: Sequence[Recorded]) -> str:
     names = legend([(run.name, run.color) for run in runs]) if len(runs) > 1 else ""
     recorded = list(dict.fromkeys(name for run in runs for line in run.metrics for name in line))
-    known = [name for name in recorded if name not in ABOUT]
+    named = [name for name in recorded if name not in ABOUT]
+    known = [name for name in named if any(_drawn(run, name) for run in runs)]
+    missing = [name for name in named if name not in known]
+    why = f"Not drawn, because every value is NaN or beyond what can be drawn: {', '.join(missing)}." if missing else ""
     large = [_chart(runs, metric) for metric in RESULTS if metric in known]
     small = [_chart(runs, metric, small=True) for metric in BEHAVIOUR if metric in known]
     rest = [_chart(runs, metric, small=True) for metric in sorted(known) if metric not in (*RESULTS, *BEHAVIOUR)]
     folded = f'<details><summary>All other metrics</summary><div class="grid3">{"".join(rest)}</div></details>'
-    return section("Results", names, *large) + section(
+    return section("Results", names, *large, paragraph(why, "muted") if why else "") + section(
         "On the way", names, f'<div class="grid3">{"".join(small)}</div>' if small else "", folded if rest else ""
     )
+
+
+def _drawn(run: Recorded, metric: str) -> dict[int, float]:
+    """Return the values of a curve that can be drawn, by step."""
+    return {step: value for step, value in run.curve(metric).items() if abs(value) < LARGEST}
 
 
 def _chart(runs: Sequence[Recorded], metric: str, *, small: bool = False) -> str:
     drawn = []
     for run in runs:
-        curve = {step: value for step, value in run.curve(metric).items() if abs(value) < LARGEST}
+        curve = _drawn(run, metric)
         if not small and len(smoothed(curve)) < len(curve):
             drawn.append(Line(label=run.name, color=run.color, points=sorted(curve.items()), thin=True))
         drawn.append(Line(label=run.name, color=run.color, points=sorted(smoothed(curve).items())))
@@ -219,18 +228,24 @@ def _samples(run: Recorded) -> str:
     shown = [*reversed(at_last.values())][:SHOWN_SAMPLES]  # the first completion of each prompt
     if shown and "messages" in shown[0]:
         return section(f"Episodes at step {last}", *map(episode, shown))
-    expects = any("expected" in line for line in shown)
+    given = {id(line): _given(line) for line in shown}
+    names = list(dict.fromkeys(name for each in given.values() for name in each))
     rows = [
         [
             str(line.get("prompt", "")),
-            *([str(line.get("expected", ""))] if expects else []),
+            *(str(given[id(line)].get(name, "")) for name in names),
             str(line.get("completion", "")),
             Cell(_score(line.get("score")), "n"),
         ]
         for line in shown
     ]
-    head = ["prompt", *(["expected"] if expects else []), "completion", Cell("score", "n")]
+    head = ["prompt", *names, "completion", Cell("score", "n")]
     return section(f"Completions at step {last}", table(head, rows)) if rows else ""
+
+
+def _given(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a completion was compared with: the expected answer, and other columns that the rewards read."""
+    return ({"expected": record["expected"]} if "expected" in record else {}) | record.get("columns", {})
 
 
 def episode(record: Mapping[str, Any]) -> str:
@@ -242,7 +257,8 @@ def episode(record: Mapping[str, Any]) -> str:
         worth = next(rewards, None) if role == ASSISTANT else None
         called = f"{role} {each['name']}" if each.get("name") else role
         said.append(message(called, str(each.get("content", "")), worth, ours=role == ASSISTANT))
-    end = f"{record.get('ended', '–')} · score {_score(record.get('score'))}"
+    given = [f"{name}: {value}" for name, value in _given(record).items()]
+    end = " · ".join([str(record.get("ended", "–")), f"score {_score(record.get('score'))}", *given])
     return f'<div class="episode">{"".join(said)}{paragraph(end, "muted")}</div>'
 
 
@@ -282,6 +298,7 @@ def _about(run: Recorded) -> str:
             (
                 ("folder", str(run.folder)),
                 ("run id", run.identity["run_id"]),
+                *_extended(run.identity),
                 ("started", f"{start.get('time', '–')}{starts}"),
                 ("command", _command(start)),
                 (
@@ -293,6 +310,14 @@ def _about(run: Recorded) -> str:
         ),
         f"<details><summary>config.gin</summary><pre>{escape(_config(run))}</pre></details>",
     )
+
+
+def _extended(identity: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the row of a run whose number of steps was changed."""
+    found = identity.get(CHANGES)
+    changes = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    lines = [f"{each.get('from')} → {each.get('to')} after step {each.get('after')}" for each in changes]
+    return [("train.steps", ", ".join(lines))] if lines else []
 
 
 def _command(start: Mapping[str, Any]) -> str:

@@ -147,6 +147,9 @@ class VllmServer(Served):
             found = client.get("/server_info?config_format=json", timeout=ANSWER_SECONDS)["vllm_config"]
             self.model = client.get("/v1/models", timeout=ANSWER_SECONDS)["data"][0]["id"]
         except Refused as refused:
+            if refused.status in (401, 403):
+                advice = UNWELCOME[refused.status]
+                raise RunError(f"the vLLM server at {client.url} answers with {refused}: {advice}") from refused
             raise RunError(
                 f"the vLLM server at {client.url} has no route to replace weights: start it with VLLM_SERVER_DEV_MODE=1"
                 f" ({refused})"
