@@ -80,7 +80,7 @@ def recipe(*overrides):
 
 def test_every_block_of_the_page_is_part_of_the_package():
     blocks = re.findall(r"```(?:python|gin)\n", PAGE)
-    assert len(blocks) == len(FILES) == 10
+    assert len(blocks) == len(FILES) == 11
     assert current().problems == []
     registered = re.findall(r'register\("(\w+)", "(\w+)"', FILES["acme_rl/__init__.py"])
     assert {(each.kind, each.name) for each in own()} == set(registered)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from dovetail.api import load, train
     from dovetail.run.opened import open_run
     from dovetail_lab.api import ab, sweep
+    from dovetail_lab.opened import open_policy
 
 __all__ = [
     "STATIC",
@@ -28,6 +29,7 @@ __all__ = [
     "hookimpl",
     "load",
     "names",
+    "open_policy",
     "open_run",
     "register",
     "sweep",
@@ -37,6 +39,7 @@ __all__ = [
 _LAZY = {
     "ab": "dovetail_lab.api",
     "load": "dovetail.api",
+    "open_policy": "dovetail_lab.opened",
     "open_run": "dovetail.run.opened",
     "sweep": "dovetail_lab.api",
     "train": "dovetail.api",

@@ -58,6 +58,9 @@ def load(config: str | Path, settings: Settings = ()) -> Config:
 def train(config: Config | str | Path, folder: str | Path | None = None, settings: Settings = ()) -> RecordedRun:
     """Train to the end, resuming the run in the folder if there is one; return the records of the run.
 
+    What it sets in the process (the handlers of signals, hooks for errors, JAX's cache of compiled programs, a level of
+    logging) is as before when it returns.
+
     Args:
         config: a config that `dovetail.load` returned, or an argument for it: a gin file, or a shipped config's name.
         folder: the run folder; by default `run.folder` of the config, or else `runs/CONFIG-RUNID`.
@@ -74,13 +77,12 @@ def train(config: Config | str | Path, folder: str | Path | None = None, setting
         loaded, name = config, "run"
     else:
         loaded, name = load(config, settings), Path(config).stem
-    from dovetail.run.process import prepare
+    from dovetail.run.process import prepared
 
-    prepare()
-    from dovetail.run.folder import default_folder
-    from dovetail.train.loop import train as run
+    with prepared(), interruptions():
+        from dovetail.run.folder import default_folder
+        from dovetail.train.loop import train as run
 
-    where = Path(folder or loaded.run.folder or default_folder(loaded, name))
-    with interruptions():
+        where = Path(folder or loaded.run.folder or default_folder(loaded, name))
         run(loaded, where)
     return open_run(where)

@@ -49,6 +49,15 @@ def bounds(hint: Any) -> tuple[Bound, ...]:
     Raises:
         TypeError: on a constraint that would not be checked: of another kind, or on a type that is not a number.
     """
+    try:
+        hash(hint)
+    except TypeError:  # it is annotated with something else that has no hash
+        return _bounds.__wrapped__(hint)
+    return _bounds(hint)
+
+
+@functools.lru_cache(maxsize=1024)  # reading a config asks for those of all its settings and parameters, several times
+def _bounds(hint: Any) -> tuple[Bound, ...]:
     found = [bound for option in union_of(hint) if option is not hint for bound in bounds(option)]
     for mark in _constraints(hint):
         if type(mark) not in _SIGNS:

@@ -1,5 +1,6 @@
 """A tool's signature determines the schema that the model reads and the check of its arguments."""
 
+import math
 from typing import Any, Literal
 
 import pytest
@@ -7,8 +8,8 @@ import pytest
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, PluginError
-from dovetail.protocols import Tool
-from dovetail_agent.signature import arguments, schema
+from dovetail.protocols import Call, Tool
+from dovetail_agent.signature import arguments, called, schema
 
 
 def search(query: str, limit: int | None, sort: Literal["new", "old"], tags: list[str], *, corpus: str = "") -> str:
@@ -67,6 +68,20 @@ def test_arguments_stand_in_the_order_of_the_parameters_and_optional_ones_may_be
 def test_other_arguments_are_refused_in_words_for_the_model(given, message):
     with pytest.raises(ValueError, match=message):
         arguments(tool(search), given)
+
+
+@pytest.mark.parametrize("written", [math.nan, math.inf, -math.inf])
+def test_no_tool_is_given_what_is_not_a_finite_number(written):
+    def weigh(share: float, more: dict) -> str:
+        """Weigh."""
+        return f"{share} {more}"
+
+    for given in ({"share": written, "more": {}}, {"share": 0.5, "more": {"of": [1.0, written]}}):
+        with pytest.raises(ValueError, match=rf"the argument '\w+' of weigh: {written} is not a finite number"):
+            called(tool(weigh), Call("weigh", given))
+    served = Tool(name="weigh", function=weigh, target=weigh, schema={"parameters": {"properties": {"share": {}}}})
+    with pytest.raises(ValueError, match=f"the argument 'share' of weigh: {written} is not a finite number"):
+        called(served, Call("weigh", {"share": written}))
 
 
 def test_a_parameter_without_a_type_that_json_has_is_refused():

@@ -12,6 +12,7 @@ import numpy as np
 from flax import nnx
 
 from dovetail.config import Config
+from dovetail.devices.compiled import share
 from dovetail.plan.roles import CRITIC, POLICY
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm, assemble
@@ -26,7 +27,6 @@ from dovetail.train.models import split
 VOCAB, WIDTH, PROMPTS, GROUP, PROMPT, TOKENS = 11, 4, 3, 4, 3, 7
 SILENT = 0
 """A token that the model ignores."""
-FAST = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passes": "True"}
 
 
 class BagOfWords(nnx.Module):
@@ -148,7 +148,7 @@ def collect(
         kept, _ = each(given, algorithm.hyper)
         given["mask"] = given["mask"] & kept[:, None]
     (estimator,) = algorithm.at("advantages")
-    return _jit(Collector(algorithm=algorithm, graphdefs=_graphdefs()))(
+    return share(Collector(algorithm=algorithm, graphdefs=_graphdefs()))(
         _weights(POLICY, *algorithm.plan.roles),
         given,
         _moment(algorithm, config),
@@ -170,7 +170,7 @@ def one_step(config: Config, given: Mapping[str, np.ndarray] | None = None) -> t
     changes = {}
     for model in [CRITIC, POLICY] if algorithm.has_critic else [POLICY]:
         weights = _weights(model)[model]
-        update = _jit(Update(algorithm=algorithm, graphdefs=_graphdefs(), model=model))
+        update = share(Update(algorithm=algorithm, graphdefs=_graphdefs(), model=model))
         optimiser = algorithm.optimisers["train" if model == POLICY else model]
         learner = Trained(weights.trained, optimiser.init(weights.trained))
         beside = _weights(*algorithm.plan.roles_in_update) if model == POLICY else {}
@@ -192,10 +192,6 @@ def _weights(*roles: str) -> dict[str, Weights]:
     (_, policy), (_, critic) = models()
     beside = Weights(jax.tree.map(lambda x: x * 1.01, policy.trained), policy.frozen)
     return {role: {POLICY: policy, CRITIC: critic}.get(role, beside) for role in roles}
-
-
-def _jit(component: Any) -> Any:
-    return jax.jit(component.__call__, compiler_options=FAST)
 
 
 def _moment(algorithm: Algorithm, config: Config) -> Moment:

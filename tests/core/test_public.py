@@ -21,6 +21,7 @@ PUBLIC = [
     "hookimpl",
     "load",
     "names",
+    "open_policy",
     "open_run",
     "register",
     "sweep",

@@ -44,6 +44,7 @@ def test_bounds_are_read_through_groups_and_unions():
     assert bounds(Annotated[float, "unit", Interval(gt=0, le=2)]) == (Bound(">", 0), Bound("<=", 2))
     assert bounds(Annotated[float, Gt(0)] | None) == (Bound(">", 0),)
     assert bounds(float | None) == ()
+    assert bounds(Annotated[float, ["a mark without a hash"], Ge(0)]) == (Bound(">=", 0),)
 
 
 def test_a_range_reads_as_mathematics():

@@ -122,6 +122,7 @@ def test_the_records_of_an_evaluation(text, tmp_path):
     figures = {name: {"accuracy": accuracy} for name in ("all", "a", text)}
     limit = Limit(column="prompt", tokens=4, setting="", action="error", action_setting="")
     lengths = LengthReport(total=1, of=1, too_long=0, longest=3, limit=limit)
-    Report(figures=figures, records=[{"completion": text}], at=text, lengths=lengths).write(tmp_path, load(None))
+    records = [{"completion": text}]
+    Report(figures=figures, records=records, at=text, config=load(None), lengths=lengths).write(tmp_path)
     assert json.loads((tmp_path / "samples.jsonl").read_text(encoding="utf-8"))["completion"] == text
     assert text in json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))["sources"]

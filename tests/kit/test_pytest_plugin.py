@@ -177,6 +177,19 @@ def test_settings_from_a_conftest(acme):
     assert "2 passed" in acme(*asked, parts=parts).stdout
 
 
+@pytest.mark.slow
+def test_the_summary_tells_what_was_skipped_and_which_claims_nothing_needs(acme):
+    pair = '({"completions": "long enough"}, {"completions": "short"})'
+    cautious = FINE.replace("def square", f"@dovetail.declares(deterministic=False, examples=[{pair}])\ndef square")
+    told = acme(
+        "--dovetail-dist=acme-rl", "-q", "-n", "0", "-k", "metrics_of_tokens or unneeded_claims", parts=cautious
+    ).stdout
+    assert "\nskipped policy_loss/plain::metrics_of_tokens: it reports no metrics\n" in told
+    assert "\nnote: reward/square: deterministic=False may be left out: it passes " in told
+    told = acme("--dovetail-dist=acme-rl", "-q", "-n", "0", "-k", "unneeded_claims").stdout
+    assert "note: " not in told
+
+
 def test_pytest_without_the_option_imports_nothing_heavy(acme):
     (acme.work / "test_light.py").write_text(
         "import sys\ndef test_light():\n"

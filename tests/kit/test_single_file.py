@@ -126,14 +126,20 @@ def test_what_a_sweep_uses_is_tried_in_one():
         ({"path": "my.loss.py"}, "'my.loss' is not a name for a module; use letters, digits and '_'"),
         ({"path": "2fast.py"}, "'2fast' is not a name for a module; use letters, digits and '_'"),
         ({"kind": "policyloss"}, "unknown kind 'policyloss'. Did you mean 'policy_loss'"),
-        ({"name": "masked"}, "'masked' cannot be the name of a policy_loss"),
-        ({"name": "dovetail"}, "'dovetail' cannot be the name of a policy_loss"),
+        ({"name": "masked"}, "'masked' cannot be the name of a component of kind policy_loss"),
+        ({"name": "dovetail"}, "'dovetail' cannot be the name of a component of kind policy_loss"),
     ],
 )
 def test_wrong_words_are_refused_in_one_line(words, message):
     with pytest.raises(DovetailError, match=re.escape(message)) as caught:
         of(**words)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["early_stopping", "kl", "policy_loss"])
+@pytest.mark.parametrize("name", ["new", "old"])
+def test_ordinary_words_are_names(kind, name):
+    assert f"def {name}(" in of(kind=kind, name=name).text
 
 
 def test_nothing_is_overwritten(tmp_path, monkeypatch, capsys):

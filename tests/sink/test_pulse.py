@@ -75,3 +75,19 @@ def test_quick_steps_say_nothing_beside_their_records(pulse, said, clock):
     pulse.tell(Doing("evaluation", done=32, total=500))
     wait(pulse, clock, 6)
     assert said == ["[85 s] evaluation 32 / 500 (5 s)"]
+
+
+def test_a_quiet_one_has_a_line_at_most_between_two_records(said, clock):
+    pulse = Pulse(said.append, lambda: clock["now"], quiet=True)
+    pulse.tell(Doing("loading", "policy, 1.0 GB"))
+    pulse.tell(Doing("update", compiling=True))
+    wait(pulse, clock, 29)
+    assert said == []
+    wait(pulse, clock, 1)
+    pulse.tell(Doing("update"))
+    wait(pulse, clock, 300)
+    pulse.recorded()
+    wait(pulse, clock, 29)
+    assert said == ["[30 s] compiling update (30 s)"]
+    wait(pulse, clock, 1)
+    assert said[1:] == ["[360 s] update (330 s)"]

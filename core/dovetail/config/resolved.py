@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +74,12 @@ def defaults(component: Component) -> dict[str, Any]:
     Raises:
         PluginError: if a default does not fit its own annotation, or cannot be written in gin.
     """
+    # a list or a dict is copied, so that none is shared by two configurations
+    return {name: copy.copy(v) if isinstance(v, list | dict) else v for name, v in _defaults(component).items()}
+
+
+@functools.lru_cache(maxsize=1024)
+def _defaults(component: Component) -> dict[str, Any]:
     found = {}
     for name, value in component.params.items():
         try:

@@ -207,6 +207,8 @@ def _items(value: list[Any] | tuple[Any, ...], arguments: tuple[Any, ...], *, fi
 def _judged(value: Any, hint: Any) -> Any:
     import typeguard
 
+    if type(value) is hint:  # most are, and to ask typeguard takes as long as all else
+        return value
     try:
         strategy = typeguard.CollectionCheckStrategy.ALL_ITEMS
         return typeguard.check_type(value, hint, collection_check_strategy=strategy)

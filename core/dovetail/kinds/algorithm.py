@@ -180,9 +180,10 @@ KINDS: Final = (
 class StatefulAdvantage(Protocol):
     """Kind `advantage`, for an estimator with state, such as a baseline over the whole run. Checkpoints include it.
 
-    A class whose `__call__` reads the field `state` among others. `update` is called after the advantages have been
-    estimated. Both are traced, so they must be pure. Rows with an empty mask must not affect
-    the result of either.
+    A class, `@attrs.frozen(kw_only=True)`, whose `__call__` reads the field `state` among others. `update` reads the
+    same fields, and is called after the advantages have been estimated. Both are traced, so they must be pure. Rows
+    with an empty mask must not affect the result of either; a batch of such rows alone leaves the state as it is,
+    clocks included.
     """
 
     def init(self, roles: int) -> Any:

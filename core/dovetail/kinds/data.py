@@ -230,7 +230,10 @@ class Curriculum(Protocol):
     def choose(
         self, state: Mapping[str, np.ndarray], count: int, rng: np.random.Generator
     ) -> Int[np.ndarray, "prompt"]:
-        """Return the indices of the next `count` examples, deterministically given the state and the generator."""
+        """Return the indices of the next `count` examples, deterministically given the state and the generator.
+
+        An index may come more than once, as it must where there are fewer examples than `count`.
+        """
         ...
 
     def update(

@@ -148,7 +148,8 @@ class ToolFunction(Protocol):
     """Kind `tool`: a function whose positional parameters the model supplies, by name or in order.
 
     The model reads the first line of its docstring, and the annotations of these parameters with what the section
-    `Args` says of them; nothing else. A parameter `state` is hidden from the model.
+    `Args` says of them; nothing else. A parameter `state` is hidden from the model; it is written
+    without a default, `state: int | None`.
     """
 
     def __call__(self, *arguments: Any, state: Any = None) -> str | float | list[Any] | Mapping[str, Any] | Result:

@@ -136,7 +136,8 @@ class LanguageModel(Protocol):
                 row, including those of the prefix and of the cache.
             cache: from `init_cache` or an earlier call; the keys and values of `tokens` are appended to it. Without one
                 the second part of the result is None. A recurrent model keeps the state of each row instead, which
-                false tokens leave as it is.
+                false tokens leave as it is. In an empty cache it is not yet that of the prefix: the first call with
+                true tokens begins there.
             prefix: a cache that another call returned for `prompt` rows, where `seq` is a multiple of `prompt`: row `i`
                 of `tokens` continues row `i // (seq // prompt)` of the prefix. Its keys and values are not copied for
                 each row, and gradients flow through them.
@@ -281,7 +282,7 @@ class Adapter(Protocol):
     """Kind `adapter`: adds parameters of type `nnx.LoRAParam` to a model, which are trained in place of its own."""
 
     def apply(self, model: nnx.Module, *, rngs: nnx.Rngs) -> nnx.Module:
-        """Return the model with a freshly initialised adapter, whose outputs must equal those of the model without it.
+        """Return the model with an adapter: a new one, which changes no output, or with `loaded=True` a trained one.
 
         Raises:
             ConfigError: if the model has nothing to adapt.
@@ -292,7 +293,8 @@ class Adapter(Protocol):
 class Optimizer(Protocol):
     """Kind `optimizer`: how gradients change the weights.
 
-    It is built inside the compiled step, so the learning rate is a traced number.
+    It is built inside the compiled step, so the learning rate is a traced number. The parameters that it sees are
+    float32, if need be copies of the model's, and so are the gradients.
     """
 
     def __call__(self, learning_rate: Float[Array, ""]) -> optax.GradientTransformation:

@@ -91,7 +91,7 @@ def declares(
         claims: by name, as listed in `docs/conformance.md`: `on_policy_gradient=True`, `range=(0, 1)`, ...
 
     Raises:
-        TypeError: if a claim is unknown, with the nearest spelling.
+        TypeError: if a claim is unknown, with the nearest spelling; or made twice, by two decorators.
 
     >>> @declares(unbiased_value=True)
     ... def estimator(): ...
@@ -108,7 +108,11 @@ def declares(
     facts = {**(own or {}), **claims, **{name: value for name, value in given.items() if value is not None}}
 
     def attach(target: Target) -> Target:
-        target.declares = facts  # pyright: ignore[reportFunctionMemberAccess]
+        earlier = getattr(target, "__dict__", {}).get("declares", {})  # not those of a class that it inherits from
+        twice = sorted({*facts} & {*earlier})
+        if twice and not hasattr(target, "__wrapped__"):  # functools.wraps takes over the claims of another function
+            raise TypeError(f"'{twice[0]}' is declared twice for {target.__qualname__}; leave one of them out")
+        target.declares = {**earlier, **facts}  # pyright: ignore[reportFunctionMemberAccess]
         return target
 
     return attach

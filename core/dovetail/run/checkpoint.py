@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import logging
 import os
 import re
 import threading
@@ -25,7 +24,6 @@ from orbax.checkpoint.checkpoint_managers import preservation_policy
 from dovetail.errors import RunError
 from dovetail.interruptions import uninterrupted
 from dovetail.run.best import best_of
-from dovetail.run.later import hush_later_errors
 
 START = "start"
 
@@ -99,7 +97,6 @@ class Checkpoints:
             keep: how many of the newest are kept; None keeps all.
             scores: the values of evaluated checkpoints by number, which may grow; the one with the greatest is kept.
         """
-        logging.getLogger("absl").setLevel(logging.ERROR)
         self._folder = folder.absolute()
         kept = _NewestAndBest(keep, scores)
         options = ocp.CheckpointManagerOptions(preservation_policy=kept, enable_async_checkpointing=False)
@@ -148,7 +145,6 @@ class Checkpoints:
             RunError: if the disk is full or the folder is not writable; earlier checkpoints are kept.
         """
         arguments = ocp.args.Composite(state=ocp.args.StandardSave(state), meta=ocp.args.JsonSave(attrs.asdict(saved)))
-        hush_later_errors()
         try:
             with uninterrupted():
                 self._manager.save(number, args=arguments, force=True)
@@ -166,7 +162,6 @@ class Checkpoints:
             RunError: if the checkpoint cannot be read.
         """
         arguments = ocp.args.Composite(state=ocp.args.StandardRestore(abstract(like)))
-        hush_later_errors()
         try:
             return self._manager.restore(number, args=arguments)["state"]
         except Exception as error:
@@ -185,7 +180,6 @@ class Checkpoints:
         Raises:
             RunError: if the part has other shapes than `like`, or cannot be read.
         """
-        hush_later_errors()
         try:
             return self._restore_part(number, path, like)
         except RunError:
@@ -221,7 +215,6 @@ class Checkpoints:
         Raises:
             RunError: if they cannot be written.
         """
-        hush_later_errors()
         folder = self._folder / START
         try:
             with ocp.StandardCheckpointer() as checkpointer:

@@ -2,28 +2,71 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import sys
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dovetail.errors import DovetailWarning, RunError
 
 CACHE = "JAX_COMPILATION_CACHE_DIR"
+LATER: Final = ("Event loop is closed", "cannot schedule new futures after interpreter shutdown")
+"""What fails once nobody waits for it any more."""
+LOGGED: Final = {
+    "absl": "_SignalingThread.run() raised an exception",
+    "asyncio": "exception was never retrieved",
+}
+"""What is logged, by logger, of an error that is raised as well."""
+
+_CALLS: Final[list[ExitStack]] = []
+"""What undoes the preparation of a process for calls, and an entry for each call."""
+_CHANGING: Final = threading.Lock()
 
 
-def prepare() -> None:
-    """Silence the start-up messages of libraries, and enable the persistent cache of compiled programs.
+def prepare() -> ExitStack:
+    """Silence messages of libraries, and enable the persistent cache of compiled programs.
+
+    Returns:
+        What undoes it, when it is closed; a process that is there for the run alone need not.
 
     Raises:
         RunError: if JAX is set to 64 bits.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # JAX sets it when it is imported, if nobody has
     import jax
 
     if jax.config.read("jax_enable_x64"):
         raise RunError("JAX_ENABLE_X64 is set, and runs compute in 32 bits; unset it")
-    _keep_programs(jax)
+    undo = ExitStack()
+    _keep_programs(jax, undo)
+    _hush_later_errors(undo)
+    if logging.lastResort and not logging.root.handlers:  # absl would add one for good, and later settings do nothing
+        logging.root.addHandler(logging.lastResort)
+        undo.callback(logging.root.removeHandler, logging.lastResort)
+    absl = logging.getLogger("absl")  # of orbax
+    undo.callback(absl.setLevel, absl.level)
+    absl.setLevel(logging.ERROR)
+    return undo
+
+
+@contextmanager
+def prepared() -> Iterator[None]:
+    """Prepare the process for a call from Python. The last of several calls, in threads, leaves it as it was."""
+    with _CHANGING:
+        _CALLS.extend([] if _CALLS else [prepare()])
+        _CALLS.append(ExitStack())
+    try:
+        yield
+    finally:
+        with _CHANGING:
+            _CALLS.pop()
+            if len(_CALLS) == 1:
+                _CALLS.pop().close()
 
 
 def cache_folder() -> str:
@@ -53,13 +96,52 @@ def refusal(folder: str) -> str:
     return "" if os.access(folder, os.W_OK | os.X_OK) else "Permission denied"
 
 
-def _keep_programs(jax: Any) -> None:
-    """Have JAX keep compiled programs; without a warning of ours, it has one of two lines for each of them."""
-    folder = cache_folder()
+def _keep_programs(jax: Any, undo: ExitStack) -> None:
+    """Have JAX keep compiled programs, in the folder that the program has chosen itself if there is one.
+
+    Without a warning of ours, JAX has one of two lines for each program that it cannot keep.
+    """
+    from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+    folder = jax.config.jax_compilation_cache_dir or cache_folder()
     if why := refusal(folder):
         said = f"compiled programs are not kept: folder '{folder}' cannot be written: {why}; set {CACHE} to another"
         warnings.warn(said, DovetailWarning, stacklevel=3)
         folder = ""
-    jax.config.update("jax_compilation_cache_dir", folder or None)
-    if CACHE not in os.environ:
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    seconds = {} if CACHE in os.environ else {"jax_persistent_cache_min_compile_time_secs": 0.5}
+    undo.callback(reset_cache)
+    for name, value in {"jax_compilation_cache_dir": folder or None, **seconds}.items():
+        undo.callback(jax.config.update, name, getattr(jax.config, name))
+        jax.config.update(name, value)
+    reset_cache()  # JAX goes on with the folder that it has used first
+
+
+def _hush_later_errors(undo: ExitStack) -> None:
+    """Print no tracebacks of what nobody awaits any more, until `undo` is closed.
+
+    When an array cannot be read or written, tensorstore prints one for every other array, and the threads of orbax
+    print theirs, some as the interpreter ends. What has gone wrong is raised as well.
+    """
+    for owner, name in ((sys, "excepthook"), (sys, "unraisablehook"), (threading, "excepthook")):
+        _hush(owner, name, undo)
+    for name, said in LOGGED.items():
+        logger, filter = logging.getLogger(name), lambda record, said=said: said not in record.getMessage()
+        logger.addFilter(filter)
+        undo.callback(logger.removeFilter, filter)
+
+
+def _hush(owner: Any, name: str, undo: ExitStack) -> None:
+    report = getattr(owner, name)
+
+    def hook(*found: Any) -> None:
+        what, *more = found  # a type with its error and traceback, or an object that has all
+        error = more[0] if more else what.exc_value
+        if not (type(error) is RuntimeError and str(error) in LATER):
+            report(*found)
+
+    def put_back() -> None:
+        if getattr(owner, name) is hook:  # one that came later stays, and has ours behind it
+            setattr(owner, name, report)
+
+    setattr(owner, name, hook)
+    undo.callback(put_back)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Final
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Int, Key
 
 INIT: Final = 0
@@ -38,9 +40,11 @@ def stream(seed: int, *counters: int) -> Key[Array, ""]:
 
 def per_sample(key: Key[Array, ""], prompts: int, samples: int, first: int = 0) -> Key[Array, "prompt sample"]:
     """Return one key per prompt and sample, for prompts counted from `first`."""
-    return of_samples(key, jnp.arange(first, first + prompts), samples)
+    return of_samples(key, np.arange(first, first + prompts, dtype=np.int32), samples)
 
 
+# Compiled: as a dozen operations of their own it would take milliseconds of each step.
+@functools.partial(jax.jit, static_argnames="samples")
 def of_samples(key: Key[Array, ""], prompts: Int[ArrayLike, "prompt"], samples: int) -> Key[Array, "prompt sample"]:
     """Return one key per prompt and sample, for prompts with these numbers.
 

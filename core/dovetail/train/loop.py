@@ -17,7 +17,7 @@ from dovetail.train.drawn import Extras
 from dovetail.train.learner import Learner
 from dovetail.train.metrics import Clock, memory
 from dovetail.train.rehearsal import rehearse
-from dovetail.train.session import RL, Run, observe, open_run
+from dovetail.train.session import RL, Run, open_run
 
 
 def train(config: Config, folder: Path, *, only_sft: bool = False, opening: Opening | None = None) -> dict[str, float]:
@@ -64,7 +64,7 @@ def reinforce(run: Run, start: Any, extras: Extras) -> None:
         for step in range(learner.first, total):
             clock = Clock(step + 1)
             stop_if_asked()
-            observe("dovetail_step_begin", step=step + 1)
+            run.observe("dovetail_step_begin", step=step + 1)
             batch = learner.take(clock)
             with uninterrupted():
                 metrics = learner.learn(batch, step, clock)

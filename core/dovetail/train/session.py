@@ -20,6 +20,7 @@ from dovetail.config import Config
 from dovetail.devices import processes
 from dovetail.devices.spanning import shared, whole
 from dovetail.errors import DovetailError, DovetailWarning, RunError, printable
+from dovetail.hookspecs import RunInfo
 from dovetail.host.prompts import LengthReport
 from dovetail.progress import Watcher, begin, watched_by
 from dovetail.protocols import Sink
@@ -70,6 +71,13 @@ class Run:
         """The run's config."""
         return self.setup.config
 
+    def observe(self, hook: str, **what: Any) -> None:
+        """Call the observers of the run, in the process that owns it."""
+        if processes.is_first():
+            at = self.folder
+            info = RunInfo(folder=at.path, run_id=at.run_id, config_id=at.config_id, config=self.config)
+            tell(plugin_manager(), hook, run=info, **what)
+
     def resumes(self, phase: str) -> Saved | None:
         """Return the checkpoint to resume from, if it belongs to this phase."""
         return self.resumed[1] if self.resumed and self.resumed[1].phase == phase else None
@@ -113,9 +121,9 @@ class Run:
         told = metrics | timings
         # an evaluation does not have the metrics of a step, and the first precedes all steps
         if any(name.startswith("eval/") for name in metrics):
-            observe("dovetail_evaluation", step=step, metrics=told)
+            self.observe("dovetail_evaluation", step=step, metrics=told)
         else:
-            observe("dovetail_step_end", phase=phase, step=step, metrics=told)
+            self.observe("dovetail_step_end", phase=phase, step=step, metrics=told)
 
     def write_spans(self, phase: str, step: int) -> None:
         """Write what any program of the run has done since the last call; another one may be adding to it."""
@@ -137,7 +145,7 @@ class Run:
         with span("checkpoint", step if phase == RL else None):
             path = self.checkpoints.save(number, shared(state, self.setup.devices.mesh), saved)
         self._saved = number
-        observe("dovetail_checkpoint", step=step, folder=path)
+        self.observe("dovetail_checkpoint", step=step, folder=path)
         return path
 
     def keep(self, phase: str, step: int, state: Any, data: dict[str, Any]) -> None:
@@ -211,12 +219,6 @@ class Run:
         raise RunError(
             f"{bad[0]} is {metrics[bad[0]]} at {phase} step {step + 1}; the batch is in '{dump}'; {kept}. {advice}"
         )
-
-
-def observe(hook: str, **what: Any) -> None:
-    """Call the observers of a run in the process that owns the run."""
-    if processes.is_first():
-        tell(plugin_manager(), hook, **what)
 
 
 @contextmanager
@@ -306,7 +308,7 @@ def _observed(run: Run) -> Iterator[None]:
     """Tell the observers of the beginning of a run, and how it ends; the last good state of one that fails is saved."""
     folder = run.folder
     ids = {"config_id": folder.config_id, "run_id": folder.run_id}
-    observe("dovetail_run_start", folder=folder.path, config=run.config, setup=run.setup, **ids)
+    run.observe("dovetail_run_start", folder=folder.path, config=run.config, setup=run.setup, **ids)
     status = "failed"
     try:
         yield
@@ -322,7 +324,7 @@ def _observed(run: Run) -> Iterator[None]:
         with contextlib.suppress(RunError):  # a full disk has already ended the run with its own error
             run.write_spans(RL, run.step)
         with contextlib.nullcontext() if status == "done" else _second("an observer failed, too"):
-            observe("dovetail_run_end", status=status, step=run.step)
+            run.observe("dovetail_run_end", status=status, step=run.step)
 
 
 @contextmanager

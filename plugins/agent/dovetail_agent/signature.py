@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 import types
 import typing
@@ -64,7 +65,8 @@ def called(tool: Tool, call: Call, state: Any = None) -> Any:
     """Call a tool with a model's arguments and, if it takes one, its state.
 
     Raises:
-        ValueError: if an argument is missing, unknown, or of the wrong type; the message is written for the model.
+        ValueError: if an argument is missing, unknown, of the wrong type, or not a finite number; the message is
+            written for the model.
     """
     if tool.schema is None:
         return tool.function(*arguments(tool, call.arguments, state, texts=call.texts))
@@ -73,6 +75,8 @@ def called(tool: Tool, call: Call, state: Any = None) -> Any:
     given = _named(tool, call.arguments, types, wanted.get("required", ()))
     if call.texts:
         given = {name: text if types[name] == "string" else _meant(text) for name, text in given.items()}
+    for name, value in given.items():
+        _refuse_infinite(tool, name, value)
     return tool.function(**given, **({STATE: state} if has_state(tool) else {}))
 
 
@@ -87,9 +91,11 @@ def arguments(tool: Tool, given: Mapping[str, Any], state: Any = None, *, texts:
     found = []
     for name, hint in hints.items():
         try:
-            found.append(_fitted(given[name], hint) if texts and name in given else fit(given.get(name), hint))
+            value = _fitted(given[name], hint) if texts and name in given else fit(given.get(name), hint)
         except Mismatch as error:
             raise ValueError(f"the argument '{name}' of {tool.name}: {error}") from error
+        _refuse_infinite(tool, name, value)
+        found.append(value)
     if has_state(tool):
         found.insert(_positional(tool).index(STATE), state)
     return found
@@ -101,6 +107,19 @@ def _fitted(text: str, hint: Any) -> Any:
         return fit(text, hint)
     except Mismatch:
         return fit(_meant(text), hint)
+
+
+def _refuse_infinite(tool: Tool, name: str, value: Any) -> None:
+    """Refuse what Python reads as a number and JSON does not have, at any depth: few tools are ready for a NaN.
+
+    Raises:
+        ValueError: as `called`.
+    """
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    for each in inner:
+        _refuse_infinite(tool, name, each)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"the argument '{name}' of {tool.name}: {value} is not a finite number")
 
 
 def _meant(text: str) -> Any:

@@ -33,6 +33,10 @@ def contract(kind: Kind) -> list[str]:
     """Return the lines that say what a component of a kind must be; none if its summary says all there is to say."""
     made = kind.load_protocol()
     lines = [READS[kind.reads], METRICS[kind.reads]] if kind.reads else []
+    if kind.reads == "fields" and len(kind.writes) > 1:
+        lines += [
+            f"of several values, {' and '.join(kind.writes)}, they follow the last: `one, other, {{'name': array}}`"
+        ]
     if made is None:
         return lines
     for_whom = ", of a class that reads 'state'" if kind.reads == "fields" else ""

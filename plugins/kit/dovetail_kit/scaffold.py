@@ -100,9 +100,10 @@ class NewPackage:
 
     def _refuse_hiding(self) -> None:
         if clash := self._clash(self.attribute):
+            kind = self.kind.name
             raise PluginError(
-                f"'{self.name}' cannot be the name of a {self.kind.name}: the file that is written for it {clash};"
-                f" take another one, such as {self.name}_{self.kind.name}"
+                f"'{self.name}' cannot be the name of a component of kind {kind}: the file that is written for it"
+                f" {clash}; take another one, such as {self.name}_{kind}"
             )
         if self.file in bound_by(_fill("package/init.py.txt", self._words)):
             raise PluginError(

@@ -117,8 +117,9 @@ class Sampler(Protocol):
 
         Args:
             space: key -> distribution, a `dovetail_lab.sweep.distributions.Distribution`. Its `at(share)` is the value
-                with that share of it, 0 to 1, below; `allows(value)` tells whether it can be drawn. It also has a
-                `form`, `loguniform`, `uniform`, `int` or `choice`, and `arguments`, as in `choice`, `("a", "b")`.
+                with that share of it, 0 to 1 (both included), below; `allows(value)` tells whether it can be drawn. It
+                also has a `form`, `loguniform`, `uniform`, `int` or `choice`, and `arguments`, as in `choice`,
+                `("a", "b")`.
             draws: how many settings are asked for, or the size of a population. More draws begin with those of fewer.
             seed: `sweep.draw_seed`.
             total_steps: `train.steps` of a trial.

@@ -17,6 +17,7 @@ def dovetail_components(register: Callable[..., None]) -> None:
     for name in ("qwen2", "qwen3", "qwen3_moe"):
         register("architecture", name, f"dovetail_model.architecture.{name}:{name}")
     register("adapter", "lora", "dovetail_model.adapter.lora:LoRA")
+    register("adapter", "peft", "dovetail_model.adapter.peft:Peft")
     register("tokenizer", "huggingface", "dovetail_model.tokenizer.huggingface:HuggingFace")
     register("tokenizer", "sentencepiece", "dovetail_model.tokenizer.sentencepiece:SentencePiece")
     for name, attribute in (("ema", "Ema"), ("frozen", "Frozen"), ("renewed", "Renewed")):

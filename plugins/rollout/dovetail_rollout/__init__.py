@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dovetail import Renamed
-from dovetail.hookspecs import hookimpl
+from dovetail.hookspecs import RunInfo, hookimpl
 
 if TYPE_CHECKING:
     from dovetail.cli.options import Commands
@@ -50,11 +50,12 @@ def dovetail_run_start(folder: Path) -> None:
 
 
 @hookimpl
-def dovetail_run_end() -> None:
-    """Forget it."""
+def dovetail_run_end(run: RunInfo) -> None:
+    """Forget it, unless another run has begun since."""
     from dovetail_rollout.hosted.roster import Roster
 
-    Roster.run = None
+    if Roster.run == run.folder:
+        Roster.run = None
 
 
 @hookimpl

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,13 +17,14 @@ from dovetail.run.files import write_whole
 from dovetail.step.buckets import described
 from dovetail.train.setup import Setup
 from dovetail_memory.device import memory_of
+from dovetail_sink.pulse import told
 
 
 def show(setup: Setup, folder: Path) -> None:
     """Print the overview if somebody watches the run, and write its parameters to the folder."""
     write_parameters(setup, folder / "parameters.txt")
     if is_watched():
-        print(printable("\n".join(overview(setup))), file=sys.stderr)
+        print(printable("\n".join(overview(setup))), file=told())
 
 
 def write_parameters(setup: Setup, path: Path) -> None:

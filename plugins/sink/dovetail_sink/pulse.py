@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import attrs
 
 FIRST_SECONDS: Final = 5.0
 """Silence before a line, once there are records; twice as long after each further line of the same phase."""
 LONGEST_SECONDS: Final = 60.0
+QUIET_SECONDS: Final = 30.0
+"""Silence before the one line between two records of a quiet pulse."""
 TICK_SECONDS: Final = 1.0
+
+
+def in_notebook() -> bool:
+    """Tell whether output goes into a notebook, which has no cursor, and shows stderr as errors."""
+    from rich.console import Console
+
+    return Console().is_jupyter
+
+
+def told() -> TextIO:
+    """Return the stream for what a person may want to know, which is no result."""
+    return sys.stdout if in_notebook() else sys.stderr
 
 
 @attrs.define(eq=False)
@@ -21,12 +36,13 @@ class Pulse:
     """Prints `[elapsed] activity (duration)` for each program if nothing else has been printed for a while.
 
     Until it is `settled`, at the end of the first step, a line is printed for each new phase at once, because its
-    duration is not known yet.
+    duration is not known yet. A `quiet` one prints at most one line between two records.
     """
 
-    say: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)
+    say: Callable[[str], None] = lambda line: print(line, file=told(), flush=True)
     now: Callable[[], float] = time.monotonic
     settled: bool = False
+    quiet: bool = False
     began: float = attrs.field(init=False)
     _doing: dict[str, tuple[Any, float]] = attrs.field(factory=dict)
     _said_at: float = 0.0
@@ -36,6 +52,12 @@ class Pulse:
 
     def __attrs_post_init__(self) -> None:
         self.began = self._said_at = self.now()
+        self._silence = self._first
+        self.settled = self.settled or self.quiet
+
+    @property
+    def _first(self) -> float:
+        return QUIET_SECONDS if self.quiet else FIRST_SECONDS
 
     def start(self) -> Pulse:
         """Look at the clock from now on, in a thread of its own."""
@@ -51,7 +73,8 @@ class Pulse:
                 self._doing[doing.program] = doing, since
                 return
             self._doing[doing.program] = doing, self.now()
-            self._silence = FIRST_SECONDS
+            if not self.quiet:
+                self._silence = FIRST_SECONDS
             if (is_new or doing.compiling) and not self.settled:
                 self._line(doing.program)
 
@@ -59,14 +82,14 @@ class Pulse:
         """Take note that a record has been printed, of a step or of an evaluation."""
         with self._lock:
             self.settled = self.settled or of_step
-            self._said_at, self._silence = self.now(), FIRST_SECONDS
+            self._said_at, self._silence = self.now(), self._first
 
     def tick(self) -> None:
         """Print a line if it is time for one."""
         with self._lock:
             if self._doing and self.now() - self._said_at >= self._silence:
                 self._line(*self._doing)
-                self._silence = min(2 * self._silence, LONGEST_SECONDS)
+                self._silence = math.inf if self.quiet else min(2 * self._silence, LONGEST_SECONDS)
 
     def close(self) -> None:
         """Print nothing from now on."""

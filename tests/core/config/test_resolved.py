@@ -63,6 +63,15 @@ def test_a_component_outside_any_slot_is_given_with_its_defaults(load_text: Load
         config.component("field", "prob")
 
 
+def test_no_list_or_dict_is_shared_by_two_configs(load_text: LoadText):
+    text = "train.rewards = (assorted,)\n"
+    first = load_text(text).several("train.rewards")[0].params
+    first["nested"].append((1.0, {}))
+    first["table"]["a"] = 1.0
+    again = load_text(text).several("train.rewards")[0].params
+    assert (again["nested"], again["table"]) == ([], {})
+
+
 def test_equality_is_about_values_not_origins(load_text: LoadText):
     written = load_text("train.steps = 7\npolicy_loss.gspo.epsilon_low = 0.1\n")
     assert written == load_text("", "train.steps=7")

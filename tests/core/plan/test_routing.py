@@ -68,7 +68,12 @@ def own_choices(graphdef, weights, batch):
     """Return what the model itself chooses at each token of prompts and completions."""
     tokens, mask = whole(batch)
     none = jnp.full((*tokens.shape, EACH), -1, jnp.int16)
-    return nnx.jit(lambda model: model(tokens, mask, choices=none)[2])(nnx.merge(graphdef, *weights))
+    return chosen_by(graphdef, weights, tokens, mask, none)
+
+
+@functools.partial(jax.jit, static_argnames="graphdef")
+def chosen_by(graphdef, weights, tokens, mask, none):
+    return nnx.merge(graphdef, *weights)(tokens, mask, choices=none)[2]
 
 
 def with_choices(batch, choices):
@@ -93,8 +98,9 @@ def other_choices(batch, seed=0):
 WANTED = fields("logps")
 
 
-def scored(graphdef, weights, batch, **options):
-    return jax.jit(lambda weights: evaluate(graphdef, weights, batch, WANTED, 1.0, **options))(weights)
+@functools.partial(jax.jit, static_argnames=("graphdef", "rows_per_prompt"))
+def scored(graphdef, weights, batch, rows_per_prompt=1):
+    return evaluate(graphdef, weights, batch, WANTED, 1.0, rows_per_prompt=rows_per_prompt)
 
 
 def inside(batch, array):

@@ -22,12 +22,12 @@ class Watches:
 def test_an_observer_that_raises_is_named_with_its_own_line():
     manager = pluggy.PluginManager("dovetail")
     manager.add_hookspecs(hookspecs)
-    tell(manager, "dovetail_step_end", phase="rl", step=1, metrics={})
+    tell(manager, "dovetail_step_end", phase="rl", step=1, metrics={}, run=None)
     manager.register(Watches(), name="acme-rl:acme_rl")
     line = Watches.dovetail_step_end.__code__.co_firstlineno + 3
     said = f"dovetail_step_end of acme-rl raised KeyError: 'reward/meen' [{__file__}:{line}]; mend it, or set"
     with pytest.raises(PluginError, match=re.escape(f"{said} DOVETAIL_DISABLE=acme-rl")):
-        tell(manager, "dovetail_step_end", phase="rl", step=1, metrics={})
+        tell(manager, "dovetail_step_end", phase="rl", step=1, metrics={}, run=None)
 
 
 class Answers:
@@ -63,4 +63,4 @@ def test_who_raises_when_asked_is_named():
     manager.add_hookspecs(hookspecs)
     manager.register(Watches(), name="acme-rl:acme_rl")
     with pytest.raises(PluginError, match="dovetail_step_end of acme-rl raised KeyError: 'reward/meen'"):
-        ask_one(manager, "dovetail_step_end", phase="rl", step=1, metrics={})
+        ask_one(manager, "dovetail_step_end", phase="rl", step=1, metrics={}, run=None)

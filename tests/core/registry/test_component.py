@@ -1,6 +1,7 @@
 """The contract is read from the signature; a broken one is refused with the distribution, the file and a remedy."""
 
 import errno
+import functools
 import pickle
 from typing import Annotated, Literal
 
@@ -232,3 +233,33 @@ def test_a_full_disk_is_nobody_s_mistake():
     with pytest.raises(OSError, match="No space left") as caught, component("math:sqrt").named():
         raise full
     assert caught.value is full
+
+
+def test_claims_of_two_decorators_add_up():
+    @dovetail.declares(on_policy_gradient=True)
+    @dovetail.declares(pessimistic=True, settings={"epsilon": 0.5})
+    def clipped(logps, advantages, mask): ...
+
+    assert clipped.declares == {"on_policy_gradient": True, "pessimistic": True, "settings": {"epsilon": 0.5}}
+    with pytest.raises(TypeError, match=r"'pessimistic' is declared twice for .*clipped; leave one of them out"):
+        dovetail.declares(pessimistic=False)(clipped)
+
+
+def test_a_function_or_class_that_stands_on_another_may_claim_otherwise():
+    @dovetail.declares(unbiased_value=True, non_negative=False)
+    def first(logps, ref_logps): ...
+
+    @dovetail.declares(unbiased_value=False)
+    @functools.wraps(first)
+    def second(logps, ref_logps): ...
+
+    @dovetail.declares(noisy=True)
+    class Base: ...
+
+    @dovetail.declares(scheduled=True)
+    class Heir(Base): ...
+
+    assert first.declares == {"unbiased_value": True, "non_negative": False}
+    assert second.declares == {"unbiased_value": False, "non_negative": False}
+    assert Base.declares == {"noisy": True}
+    assert Heir.declares == {"scheduled": True}

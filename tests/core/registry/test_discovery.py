@@ -184,7 +184,7 @@ def test_nothing_of_a_broken_plugin_stays(install):
     sys.modules.pop("acme_c", None)
     registry, manager = discover()
     assert registry.problems
-    manager.hook.dovetail_step_end(phase="rl", step=1, metrics={})
+    manager.hook.dovetail_step_end(phase="rl", step=1, metrics={}, run=None)
 
 
 def test_everybody_is_told_of_a_broken_plugin(install, monkeypatch):
@@ -361,7 +361,7 @@ def test_run_observers_are_called(install):
         "import dovetail\nseen = []\n@dovetail.hookimpl\ndef dovetail_step_end(step, metrics):\n    seen.append((step, metrics))\n",
     )
     _, manager = discover()
-    manager.hook.dovetail_step_end(phase="rl", step=3, metrics={"x": 1.0})
+    manager.hook.dovetail_step_end(phase="rl", step=3, metrics={"x": 1.0}, run=None)
     assert sys.modules["acme_e"].seen == [(3, {"x": 1.0})]
 
 

@@ -1,24 +1,34 @@
 """Where compiled programs are kept, and what is said where they cannot be."""
 
+import logging
+import sys
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import jax
 import pytest
 
 from dovetail.errors import DovetailWarning
-from dovetail.run.process import CACHE, cache_folder, prepare, refusal
+from dovetail.run.process import CACHE, LATER, cache_folder, prepare, prepared, refusal
 
 FOLDER = "jax_compilation_cache_dir"
 
 
 @pytest.fixture(autouse=True)
-def restored():
-    """JAX's settings are those of the whole process."""
-    names = (FOLDER, "jax_persistent_cache_min_compile_time_secs")
-    before = {name: getattr(jax.config, name) for name in names}
+def nothing_chosen():
+    """Neither the program nor the environment has chosen a folder yet, and afterwards all is as it was."""
+    before = getattr(jax.config, FOLDER)
+    jax.config.update(FOLDER, None)
     yield
-    for name, value in before.items():
-        jax.config.update(name, value)
+    jax.config.update(FOLDER, before)
+
+
+@pytest.fixture
+def prepared_here():
+    """The process is prepared for the time of a test."""
+    with ExitStack() as stack:
+        yield lambda: stack.push(prepare())
 
 
 @pytest.mark.parametrize(
@@ -40,7 +50,7 @@ def test_where_programs_are_kept(variables, folder, monkeypatch):
     assert cache_folder() == folder
 
 
-def test_without_a_home_nothing_is_kept(monkeypatch):
+def test_without_a_home_nothing_is_kept(monkeypatch, prepared_here):
     def homeless():
         raise RuntimeError("Could not determine home directory.")
 
@@ -48,7 +58,7 @@ def test_without_a_home_nothing_is_kept(monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(Path, "home", homeless)
     assert cache_folder() == ""
-    prepare()
+    prepared_here()
     assert not getattr(jax.config, FOLDER)
 
 
@@ -61,9 +71,75 @@ def test_what_can_be_written(tmp_path):
     assert "null" in refusal("a\0b")
 
 
-def test_a_cache_that_cannot_be_written_is_one_warning(tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_written_is_one_warning(tmp_path, monkeypatch, prepared_here):
     (tmp_path / "file").touch()
     monkeypatch.setenv(CACHE, str(tmp_path / "file"))
     with pytest.warns(DovetailWarning, match=r"not kept: folder '.*file' cannot be written: File exists; set JAX_"):
-        prepare()
+        prepared_here()
     assert not getattr(jax.config, FOLDER)
+
+
+def state():
+    """What a call may change in the process."""
+    absl, asyncio = logging.getLogger("absl"), logging.getLogger("asyncio")
+    hooks = sys.excepthook, sys.unraisablehook, threading.excepthook
+    return (*hooks, absl.level, tuple(absl.filters), tuple(asyncio.filters), dict(jax.config.values))
+
+
+def test_a_call_leaves_the_process_as_it_was():
+    before = state()
+    with prepared():
+        assert [now is then for now, then in zip(state(), before, strict=True)][:3] == [False] * 3
+        assert getattr(jax.config, FOLDER) == cache_folder()
+    assert state() == before
+    with pytest.raises(ZeroDivisionError), prepared():
+        raise ZeroDivisionError
+    assert state() == before
+
+
+def test_the_last_of_calls_side_by_side_leaves_it_as_it_was():
+    before, first, second = state(), prepared(), prepared()
+    first.__enter__()
+    inside = state()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert state() == inside
+    second.__exit__(None, None, None)
+    assert state() == before
+
+
+def test_absl_does_not_configure_logging_for_good(monkeypatch):
+    from absl import logging as of_absl
+
+    monkeypatch.setattr(logging.root, "handlers", [])
+    with prepared():
+        of_absl.vlog(9, "as orbax does when it is imported")
+        assert logging.root.handlers == [logging.lastResort]
+    assert logging.root.handlers == []
+
+
+def test_a_hook_that_came_during_a_call_stays(monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # so that it is put back after the test
+    own = lambda *_: None  # noqa: E731
+    with prepared():
+        sys.excepthook = own
+    assert sys.excepthook is own
+
+
+def test_the_folder_that_a_program_has_chosen_stays(tmp_path):
+    jax.config.update(FOLDER, str(tmp_path))
+    with prepared():
+        assert getattr(jax.config, FOLDER) == str(tmp_path)
+    assert getattr(jax.config, FOLDER) == str(tmp_path)
+
+
+def test_only_what_nobody_awaits_any_more_is_hushed(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "excepthook", lambda *found: told.append(found[1]))
+    monkeypatch.setattr(threading, "excepthook", lambda found: told.append(found.exc_value))
+    late, other = RuntimeError(LATER[0]), RuntimeError("mine")
+    with prepared():
+        for error in (late, other):
+            sys.excepthook(RuntimeError, error, None)
+            threading.excepthook(threading.ExceptHookArgs((RuntimeError, error, None, None)))
+    assert told == [other, other]

@@ -9,6 +9,7 @@ from flax import nnx
 
 import dovetail
 from dovetail.config import load
+from dovetail.devices.compiled import share
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import assemble
 from dovetail.step.collect import Collector, on_last_token
@@ -97,7 +98,7 @@ def collect(algorithm, graphdef, weights, batch, critic=None, now=None):
     )
     by_role = {"policy": weights} | others(algorithm, weights, *algorithm.follow)
     by_role |= {"critic": critic[1]} if critic else {}
-    collected, metrics, _ = jax.jit(collector.__call__)(by_role, batch, now or moment(seed=1), algorithm.hyper)
+    collected, metrics, _ = share(collector)(by_role, batch, now or moment(seed=1), algorithm.hyper)
     return collected, metrics
 
 
@@ -108,7 +109,7 @@ def one_mini_batch(batch):
 
 def change(algorithm, graphdef, weights, batch, now=None):
     policy = Trained(weights.trained, algorithm.optimisers["train"].init(weights.trained))
-    update = jax.jit(Update(algorithm=algorithm, graphdefs={"policy": graphdef}).__call__)
+    update = share(Update(algorithm=algorithm, graphdefs={"policy": graphdef}))
     beside = others(algorithm, weights, *algorithm.plan.roles_in_update)
     after, metrics = update(policy, weights.frozen, beside, one_mini_batch(batch), now or moment(), algorithm.hyper)
     return jax.tree.map(lambda new, old: new - old, after.params, weights.trained), metrics

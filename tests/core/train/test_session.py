@@ -43,17 +43,69 @@ def observer():
     plugin_manager().unregister(observer)
 
 
-def test_an_observer_of_steps_is_not_told_of_evaluations(observer):
+def manager_of(plugin):
+    """A manager of this plugin alone."""
+    manager = pluggy.PluginManager("dovetail")
+    manager.add_hookspecs(hookspecs)
+    manager.register(plugin, name="gone:gone")
+    return manager
+
+
+def recording(folder, config):
+    """A run whose records go nowhere."""
     journal = SimpleNamespace(metrics=lambda *_: None, timings=lambda *_: None)
-    setup = SimpleNamespace(config=load(None))
-    nothing = {"setup": setup, "checkpoints": None, "resumed": None}
-    run = Run(folder=SimpleNamespace(journal=journal), sinks=[], spans=deque(), **nothing)
+    place = SimpleNamespace(journal=journal, path=folder, run_id=folder.name, config_id="c")
+    nothing = {"checkpoints": None, "resumed": None}
+    return Run(setup=SimpleNamespace(config=config), folder=place, sinks=[], spans=deque(), **nothing)
+
+
+def test_an_observer_of_steps_is_not_told_of_evaluations(observer):
+    run = recording(Path("runs/one"), load(None))
     run.record(SFT, 1, {"sft/loss": 2.0}, {"time/step": 1.0})
     run.record(RL, 0, {"eval/accuracy": 0.25}, {"time/eval": 1.0})
     run.record(RL, 1, {"reward/mean": 2.5}, {"time/step": 1.0})
     run.record(RL, 1, {"eval/accuracy": 0.95}, {"time/eval": 1.0})
     assert observer.seen == [("sft", 1), ("eval", 0), ("rl", 1), ("eval", 1)]
     assert (observer.alerts, observer.best) == ([1], [1])
+
+
+class Tracker:
+    """Keeps what it is told by run, as a plugin with a tracker of its own does."""
+
+    def __init__(self):
+        self.told = {}
+
+    @hookimpl
+    def dovetail_run_start(self, run, folder):
+        assert run.folder == folder
+        self.told[run] = [f"seed {run.config.run.seed}"]
+
+    @hookimpl
+    def dovetail_step_end(self, run, metrics):
+        self.told[run].append(metrics["reward/mean"])
+
+    @hookimpl
+    def dovetail_evaluation(self, run, metrics):
+        self.told[run].append(metrics["eval/accuracy"])
+
+    @hookimpl
+    def dovetail_run_end(self, run, status):
+        self.told[run].append(status)
+
+
+def test_an_observer_tells_two_runs_in_one_process_apart(monkeypatch):
+    tracker = Tracker()
+    manager = manager_of(tracker)
+    monkeypatch.setattr(session, "plugin_manager", lambda: manager)
+    runs = [recording(Path(f"runs/{seed}"), load(None, [f"run.seed={seed}"])) for seed in (0, 1)]
+    with _observed(runs[0]), _observed(runs[1]):
+        runs[1].record(RL, 1, {"reward/mean": 0.1}, {})
+        runs[0].record(RL, 1, {"reward/mean": 0.2}, {})
+        runs[0].record(RL, 1, {"eval/accuracy": 0.5}, {})
+    assert {run.folder.name: told for run, told in tracker.told.items()} == {
+        "0": ["seed 0", 0.2, 0.5, "done"],
+        "1": ["seed 1", 0.1, "done"],
+    }
 
 
 def test_a_sink_that_cannot_close_does_not_hide_what_ended_the_run():
@@ -82,9 +134,7 @@ def run(tmp_path, monkeypatch):
     journal = SimpleNamespace(position={}, sync=lambda: None)
     folder = SimpleNamespace(path=tmp_path, config_id="a", run_id="b", journal=journal)
     setup = SimpleNamespace(config=load(None), devices=SimpleNamespace(mesh=None))
-    manager = pluggy.PluginManager("dovetail")
-    manager.add_hookspecs(hookspecs)
-    manager.register(Gone(), name="gone:gone")
+    manager = manager_of(Gone())
     monkeypatch.setattr(session, "plugin_manager", lambda: manager)
     checkpoints = SimpleNamespace(save=save)
     return Run(setup=setup, folder=folder, checkpoints=checkpoints, resumed=None, sinks=[], spans=deque())

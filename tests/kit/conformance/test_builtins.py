@@ -75,6 +75,7 @@ def test_little_is_skipped():
     assert set(found) <= {"reward.compute_score", "reward.model", "reward.math_verify", "reward.geo3k"} | {
         "tokenizer.huggingface",
         "model.pretrained",
+        "adapter.peft",
         "reward.functions",
         "task.dataset",
     }, found

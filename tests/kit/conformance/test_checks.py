@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import ClassVar
 
@@ -134,3 +135,26 @@ def test_what_weighs_long_completions_more_on_purpose_is_offered_a_claim_that_is
     said = report(check, subject, judge(check, subject))
     assert "If long completions are to weigh more, declare expected_failures={'longer_is_no_heavier': 'why'}" in said
     assert "unless:" not in said
+
+
+def test_a_number_that_does_nothing_is_refused_with_the_data_on_which_it_was_tried():
+    def patient(curve, *, most: int = 4):
+        return len(curve) > 9
+
+    def squared(logps, ref_logps, *, scale: float = 1.0):
+        return (logps - ref_logps) ** 2
+
+    for target, kind, data in (
+        (
+            patient,
+            "early_stopping",
+            r"'most' = 4 can be changed to .* unseen, on curves of up to 20 values at the steps",
+        ),
+        (
+            squared,
+            "kl",
+            r"'scale' = 1 can be changed to .* unseen, on batches of 8 .* ref_logps from -[\d.]+ to -[\d.]+",
+        ),
+    ):
+        (check,) = (each for each in checks(kind) if each.name == "every_number_counts")
+        assert re.match(data, judge(check, Subject(component(target, kind))).seen)

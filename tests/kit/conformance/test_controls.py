@@ -28,6 +28,7 @@ WITH_CONTROLS = (
     "bounds",
     "contrasts",
     "corners",
+    "kept",
     "limits",
     "loops",
     "manners",

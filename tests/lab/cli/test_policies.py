@@ -238,7 +238,7 @@ MISTAKES = {
     "no checkpoint": (["eval", "--run", "{begun}"], "holds no tokenizer yet"),
     "another model": (["eval", "--run", "{run}", "--set", "model.decoder.width=32"], "holds another model than the config makes: "),
     "an unknown preset": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--sampling", "gredy"], "Did you mean 'greedy'?"),
-    "a preset without samples": (["eval", "--run", "{run}", "--sampling", "standard"], "--sampling standard is for samples beside the greedy completion, and eval.samples is 0; add -n NUMBER"),
+    "a preset without samples": (["eval", "--run", "{run}", "--sampling", "standard"], "preset 'standard' is for samples beside the greedy completion, and eval.samples is 0; ask for some: -n NUMBER"),
     "no samples": (["generate", "--run", "{run}", "--out", "{tmp}/o", "-n", "0"], "--samples 0: it must be at least 1"),
     "no prompts": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--prompts", "{tmp}/p.jsonl"], "there is no file"),
     "a suffix": (["generate", "--run", "{run}", "--out", "{tmp}/o", "--prompts", "{tmp}/p.txt"], "has an unknown suffix '.txt'; known: .csv, .jsonl, .parquet"),

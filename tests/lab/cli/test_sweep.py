@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 
 import pytest
 from tests.lab.sweep import stub
@@ -12,18 +13,33 @@ from dovetail_executor.executor.local import Local
 from dovetail_lab.sweep import Store
 
 
+def without_training(folder, monkeypatch):
+    """Go to a folder, where an empty config is put, and whose trials do not train."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(Local, "open", lambda self, sweep, jobs: stub.Stub().open(sweep, jobs))
+    (folder / "mine.gin").write_text("")
+
+
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     """An empty config in an empty folder, and trials without training."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Local, "open", lambda self, sweep, jobs: stub.Stub().open(sweep, jobs))
-    (tmp_path / "mine.gin").write_text("")
+    without_training(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a finished sweep of two settings and two seeds, whose worker takes seconds to start."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        without_training(folder, monkeypatch)
+        assert sweep("mine.gin", "--grid", "train.lr=0.1,0.11", "--seeds", "2", "--metric", "reward/mean") == 0
+    return folder / "sweeps"
 
 
 @pytest.fixture
-def swept(capsys) -> Store:
-    """Return a finished sweep of two settings and two seeds."""
-    assert sweep("mine.gin", "--grid", "train.lr=0.1,0.11", "--seeds", "2", "--metric", "reward/mean") == 0
+def swept(finished, here, capsys) -> Store:
+    """A copy of that sweep in the empty folder."""
+    shutil.copytree(finished, "sweeps")
     capsys.readouterr()
     return Store.open(stub.Path("sweeps/mine"))
 

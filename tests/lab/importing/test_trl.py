@@ -157,6 +157,12 @@ def test_target_modules_are_a_regular_expression(targets, modules, tmp_path):
     assert found.config.choice("train.adapter").params["modules"] == modules
 
 
+def test_the_scale_by_the_root_of_the_rank(tmp_path):
+    text = SCRIPT.format(more="") + "\nLoraConfig(r=8, use_rslora=True)\n"
+    chosen = translated("trl", tmp_path / "train.py", text).config.choice("train.adapter")
+    assert chosen.params["rank_stabilized"] is True
+
+
 def test_yaml_with_numbers_that_yaml_takes_for_texts(tmp_path):
     text = (
         "model_name_or_path: some/model\nlearning_rate: 1e-5\nuse_peft: true\nlora_r: 8\nlora_alpha: 16\nbeta: 0.001\n"

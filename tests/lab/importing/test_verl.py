@@ -150,6 +150,25 @@ def test_dynamic_sampling_with_larger_batches_and_without_padding(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("more", "name", "params"),
+    [
+        ("lora_rank=8 {m}.target_modules=[q_proj,v_proj]", "lora", {"rank": 8, "modules": r".*\.(q_proj|v_proj)"}),
+        (
+            "lora_rank=8 {m}.target_modules=all-linear {m}.lora_adapter_path=null",
+            "lora",
+            {"alpha": 16.0, "modules": ".*"},
+        ),
+        ("lora_rank=8 {m}.lora_adapter_path=/models/warm", "peft", {"path": "/models/warm"}),
+    ],
+)
+def test_adapters(tmp_path, more, name, params):
+    model = "actor_rollout_ref.model"
+    chosen = of(tmp_path, f"{model}.{more.format(m=model)}").config.choice("train.adapter")
+    assert chosen.component.name == name
+    assert chosen.params.items() >= params.items()
+
+
+@pytest.mark.parametrize(
     ("mode", "name"),
     [("vanilla", "ppo"), ("gspo", "gspo"), ("sapo", "sapo"), ("gpg", "reinforce"), ("clip_cov", "clip_cov"),
      ("kl_cov", "kl_cov"), ("geo_mean", "gmpo"), ("cispo", "cispo")],

@@ -42,11 +42,11 @@ def train(config, folder: Path) -> None:
         with (folder / "metrics.jsonl").open("a") as file:
             figures = {"pid": os.getpid(), "score": -kind * step, "reward/mean": -kind * step}
             file.write(json.dumps({"phase": "rl", "step": step, **figures}) + "\n")
-        plugin_manager().hook.dovetail_step_end(phase="rl", step=step, metrics={})
+        plugin_manager().hook.dovetail_step_end(phase="rl", step=step, metrics={}, run=None)
         if step % config.run.checkpoint_every == 0:
             checkpoint = folder / "checkpoints" / "steps" / str(config.sft.steps + step)
             checkpoint.mkdir(parents=True)
-            plugin_manager().hook.dovetail_checkpoint(step=step, folder=checkpoint)
+            plugin_manager().hook.dovetail_checkpoint(step=step, folder=checkpoint, run=None)
         time.sleep(0.2 if kind == SLOW else 0.0)
         if step >= (SLOW_STEPS if kind == SLOW else STEPS):
             return

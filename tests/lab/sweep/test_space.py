@@ -139,3 +139,12 @@ def test_what_makes_no_sense_is_said_in_one_line(make, said):
         make()
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("form", "arguments"),
+    [("choice", ("a", "b")), ("int", (1, 3)), ("uniform", (0.1, 0.2)), ("loguniform", (1e-4, 1e-2))],
+)
+def test_the_whole_share_is_the_highest_value(form, arguments):
+    distribution = Distribution(form, arguments)
+    assert (distribution.at(0.0), distribution.at(1.0)) == (arguments[0], arguments[-1])

@@ -179,5 +179,12 @@ def test_axes_are_those_of_the_matrix():
 
 def test_is_registered():
     component = dovetail.get("adapter", "lora")
-    assert component.params == {"rank": 64, "alpha": 64.0, "modules": ".*", "quantise_base": None, "dropout": 0.0}
+    same = {"rank": 64, "alpha": 64.0, "rank_stabilized": False, "modules": ".*", "quantise_base": None, "dropout": 0.0}
+    assert component.params == same
     assert component.bind(rank=8) == LoRA(rank=8)
+
+
+@pytest.mark.parametrize(("stabilized", "scale"), [(False, 0.5), (True, 1.0)])
+def test_the_scale_is_alpha_over_the_rank_or_its_root(stabilized, scale):
+    model = LoRA(rank=4, alpha=2.0, rank_stabilized=stabilized).apply(decoder(), rngs=nnx.Rngs(0))
+    assert {linear.change.scale for linear in linears(model).values()} == {scale}

@@ -9,6 +9,7 @@ from flax import nnx
 from tests.model.folders import ARCHITECTURES, FIXTURES
 from tests.model.huggingface.test_export import adapted, load
 
+from dovetail_model.adapter.peft import Peft
 from dovetail_model.huggingface.export import save_adapter, save_pretrained
 from dovetail_model.source.folder import Folder
 
@@ -50,6 +51,19 @@ def test_an_adapter(architecture, modules, tmp_path):
     model = adapted(load(FIXTURES / architecture), modules=modules)
     save_adapter(tmp_path, model, base=str(FIXTURES / architecture))
     np.testing.assert_allclose(ours(model), theirs(FIXTURES / architecture, tmp_path), atol=1e-4)
+
+
+@pytest.mark.parametrize("stabilized", [False, True])
+def test_an_adapter_of_theirs_is_trained_on(stabilized, tmp_path):
+    peft = pytest.importorskip("peft")
+    base = transformers.AutoModelForCausalLM.from_pretrained(FIXTURES / "qwen2", dtype=torch.float32)
+    settings = {"r": 4, "lora_alpha": 6, "use_rslora": stabilized, "target_modules": ["q_proj", "down_proj"]}
+    settings |= {"rank_pattern": {"layers.0.*q_proj": 2}, "alpha_pattern": {"layers.1.*down_proj": 9}}
+    model = peft.get_peft_model(base, peft.LoraConfig(**settings, init_lora_weights=False))
+    model.save_pretrained(tmp_path)
+    found = Peft(path=str(tmp_path)).apply(load(FIXTURES / "qwen2"), rngs=nnx.Rngs(0))
+    np.testing.assert_allclose(ours(found), theirs(FIXTURES / "qwen2", tmp_path), atol=1e-4)
+    assert np.abs(ours(found) - ours(load(FIXTURES / "qwen2"))).max() > 0.1
 
 
 PUBLISHED = {

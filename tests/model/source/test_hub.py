@@ -11,6 +11,9 @@ from tests.tiny_folder import write
 
 from dovetail.errors import ConfigError
 from dovetail.run.sources import SOURCES, kept_in
+from dovetail_model.adapter.lora import LoRA, linears
+from dovetail_model.adapter.peft import Peft
+from dovetail_model.huggingface.export import save_adapter
 from dovetail_model.model.pretrained import Pretrained
 from dovetail_model.tokenizer.huggingface import HuggingFace
 
@@ -137,6 +140,21 @@ def test_one_file_of_a_repository(hub, tmp_path):
     hub.add("acme/tiny-GGUF", {"m.Q8_0.gguf": data, "m.Q4_0.gguf": b"other"})
     assert make("acme/tiny-GGUF/m.Q8_0.gguf").spec == make(str(tmp_path / "m.gguf")).spec
     assert not any("Q4_0" in path for path in hub.asked)
+
+
+def test_an_adapter(hub, files, tmp_path):
+    hub.add(NAME, files)
+    adapted = LoRA(rank=2, modules=r".*\.q_proj").apply(make(), rngs=nnx.Rngs(0))
+    save_adapter(tmp_path / "adapter", adapted, base=NAME)
+    hub.add("acme/warm", {file.name: file.read_bytes() for file in (tmp_path / "adapter").iterdir()})
+    found = Peft(path="acme/warm").apply(make(), rngs=nnx.Rngs(1))
+    changed = {name for name, matrix in linears(found).items() if matrix.change is not None}
+    assert changed == {name for name in linears(adapted) if name.endswith("q_proj")}
+    hub.add("acme/empty", {"README.md": b"nothing"})
+    with pytest.raises(
+        ConfigError, match=r"adapter\.peft\.path = 'acme/empty': has no adapter_config\.json; an adapter is"
+    ):
+        Peft(path="acme/empty").apply(make(), rngs=nnx.Rngs(1))
 
 
 def test_known_models_are_planned_without_asking(hub):

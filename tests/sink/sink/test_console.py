@@ -76,6 +76,38 @@ def test_a_record_without_known_figures_is_a_line_too(tmp_path, capsys):
     assert capsys.readouterr().out == "phase=rl step=3 total=10 reward=nan\n"
 
 
+@pytest.fixture
+def notebook(monkeypatch):
+    """What rich takes for Jupyter."""
+    shell = type("ZMQInteractiveShell", (), {})
+    monkeypatch.setattr("builtins.get_ipython", shell, raising=False)
+    monkeypatch.setenv("JUPYTER_COLUMNS", "50")
+
+
+def test_a_notebook_has_a_row_for_each_step_and_nothing_on_stderr(tmp_path, capsys, notebook):
+    sink = Console().open(tmp_path, 10, 0)
+    sink.tell(Doing("loading"))
+    sink.write(1, SFT)
+    sink.write(0, EVALUATION)
+    for step in (1, 2):
+        sink.tell(Doing("sampling"))
+        sink.write(step, RL | ({"staleness/mean": 1.0} if step == 2 else {}))
+    sink.write(3, RL)
+    sink.close()
+    shown = capsys.readouterr()
+    assert shown.out.splitlines() == [
+        "step         loss",
+        "sft 1      2.5000",
+        "evaluation at step 0: accuracy 43.8%",
+        "step       reward       KL   length    tok/s",
+        "rl 1/10     1.250   0.0125     23.5    4,321",
+        "step       reward       KL   length    stale",
+        "rl 2/10     1.250   0.0125     23.5      1.0",
+        "rl 3/10     1.250   0.0125     23.5",
+    ]
+    assert shown.err == ""
+
+
 def test_the_title_names_the_config(tmp_path):
     assert title(tmp_path) == str(tmp_path)
     (tmp_path / "run.json").write_text(json.dumps({"config_id": "1a2b", "run_id": "1a2b-s0"}))

@@ -108,10 +108,10 @@ CLAIMS: Final[dict[str, Claim]] = {
     "absent_is_zero": Claim(("reward_manager",), "a reward that abstained counts as 0, as in a sum"),
     "compares": Claim(
         ("reward_manager", "group_filter", "completion_filter", "loss_mask", "reward_shaping"),
-        "the score of a completion depends on those of others, or what is made of a group on other groups",
+        "the score of a completion depends on those of others, or what is kept or made of a group on other groups",
     ),
     "repeats": Claim(("task",), "the same example may come more than once"),
-    "loaded": Claim(("model",), "weights are read, so that no seed decides them"),
+    "loaded": Claim(("model", "adapter"), "weights are read, so that no seed decides them"),
     "elsewhere": Claim(("sink",), "writes neither into the folder nor to the console"),
     "newest_only": Claim(("sink",), "shows the newest figures, which replace the earlier ones"),
     "keeps_support": Claim(("rollout",), "the largest `sampling.top_k` for which it keeps the support; 0 if none"),
@@ -139,7 +139,8 @@ CLAIMS: Final[dict[str, Claim]] = {
     "systematic": Claim(("sampler",), "goes through settings in an order of its own, whatever the seed"),
     "deterministic": Claim(
         ("reward", "process_reward", "tool"),
-        "unless False, a completion always gets the same score, whatever the others are, or a call the same answer",
+        "unless False, a completion always gets the same score, whatever the others are, or a call the same answer; a"
+        " reward that reads `group_ids`, to compare the completions of a prompt, is deterministic, too",
     ),
     "turns": Claim(("agent_loop",), "an episode may go on after a turn, so that there are the fields of turns"),
     "batch_invariant": Claim(("rollout",), "a completion does not depend on the rest of the batch"),

@@ -21,10 +21,14 @@ from dovetail.registry.one_file import add_to_environment, files
 from dovetail_kit.conformance import stamp
 from dovetail_kit.conformance.check import UNWORKED, Check, applicable
 from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.unneeded import suspects, unneeded
 from dovetail_kit.conformance.verdict import judge, report
 from dovetail_kit.doctor import examine, examine_methods
 
 PROPERTY = "dovetail_conformance"
+NOTICE = "dovetail_notice"
+REASONS = 20
+"""So many reasons of skipped checks are told; a distribution of many components has more."""
 
 
 class _Report(Exception):
@@ -60,6 +64,18 @@ class CheckItem(_WordedItem):
             pytest.xfail(verdict.seen)
         if verdict.outcome == "failed":
             raise _Report(report(self.check, self.subject, verdict))
+
+
+class ClaimsItem(_WordedItem):
+    """Looks for claims that a component does not need; it never fails, since they say nothing that is wrong."""
+
+    def __init__(self, *, subject: Subject, **options: Any) -> None:
+        super().__init__(**options)
+        self.subject = subject
+
+    def runtest(self) -> None:
+        """Note what may be left out."""
+        self.user_properties += [(NOTICE, said) for said in unneeded(self.subject)]
 
 
 class RegistrationItem(_WordedItem):
@@ -104,6 +120,8 @@ class Conformance:
         self.tallies: dict[str, _Tally] = {name: _Tally() for name in self.distributions}
         self.records: list[stamp.Record] = []
         self.unworked: list[str] = []
+        self.skipped: dict[str, list[str]] = {}
+        self.notices: list[str] = []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
@@ -141,6 +159,9 @@ class Conformance:
                     # With `--dist loadgroup`, one worker compiles a component for all of its checks.
                     item.add_marker(pytest.mark.xdist_group(component.label))
                 yield item
+            if suspects(component):
+                name = f"{prefix}{component.kind}/{component.name}::unneeded_claims"
+                yield ClaimsItem.from_parent(session, name=name, nodeid=name, subject=subject)
 
     def _components(self, distribution: str) -> list[Component]:
         """Return the components that can be called as their kind is; the item `registration` reports the others."""
@@ -157,15 +178,21 @@ class Conformance:
 
     def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> None:
         """Free what was compiled for a component after its last check."""
-        if isinstance(item, CheckItem) and getattr(nextitem, "subject", None) is not item.subject:
+        if isinstance(item, CheckItem | ClaimsItem) and getattr(nextitem, "subject", None) is not item.subject:
             item.subject.forget()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count the outcomes; under pytest-xdist this sees the reports of every worker."""
         component, _, name = report.nodeid.partition("::")
-        if report.skipped and name == "examples_of_its_docstring" and UNWORKED in report.longreprtext:
-            self.unworked.append(component)
+        if report.skipped and isinstance(report.longrepr, tuple) and not hasattr(report, "wasxfail"):
+            why = str(report.longrepr[-1]).removeprefix("Skipped: ").removeprefix(f"{report.nodeid}: ")
+            if name == "examples_of_its_docstring" and UNWORKED in why:
+                self.unworked.append(component)
+            elif any(key == PROPERTY for key, _ in report.user_properties):
+                self.skipped.setdefault(why, []).append(report.nodeid)
         for name, value in report.user_properties:
+            if name == NOTICE and report.when == "call":
+                self.notices.append(f"{component}: {value}")
             if name == PROPERTY:
                 distribution, expected = cast("tuple[str, int]", value)
                 tally = self.tallies[distribution]
@@ -192,11 +219,17 @@ class Conformance:
                 )
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Report which distributions conform, and which components no example says what to compute."""
+        """Report what no example says, what was skipped, what is not needed, and which distributions conform."""
         if self.unworked:
             terminalreporter.write_line(
                 f"without a worked example, so that nothing says what it should compute: {listing(self.unworked)}"
             )
+        for why, names in sorted(self.skipped.items(), key=lambda each: each[1])[:REASONS]:
+            terminalreporter.write_line(f"skipped {listing(names, 3)}: {why}")
+        if len(self.skipped) > REASONS:
+            terminalreporter.write_line(f"skipped others for {len(self.skipped) - REASONS} more reasons: see -rs")
+        for notice in self.notices:
+            terminalreporter.write_line(f"note: {notice}")
         for record in self.records:
             terminalreporter.write_line(
                 f"{record.distribution} {record.version} conforms to dovetail {record.dovetail}: {record.checks}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from dovetail.cli.options import Commands, add_config, given_path
-from dovetail.errors import ConfigError, printable
+from dovetail.errors import printable
 from dovetail_lab.cli.policies import add_policy
 
 
@@ -43,20 +43,14 @@ def run(options: argparse.Namespace) -> int:
     """Evaluate, print the report and write it."""
     from dovetail.run.files import make_folder
     from dovetail.run.process import prepare
-    from dovetail_lab.cli.policies import load_policy_config, run_folder, with_preset
+    from dovetail_lab.cli.policies import asked, run_folder
     from dovetail_lab.cli.progress import progress
+    from dovetail_lab.evaluation.asked import at_least_one
     from dovetail_lab.of_run import SCORES, mark_of_settings, warn_of_other_code
 
-    if options.examples is not None and options.examples < 1:
-        raise ConfigError(f"--examples {options.examples}: it must be at least 1")
+    at_least_one("--examples", options.examples)
     samples = [f"eval.samples={options.samples}"] if options.samples is not None else []
-    path, config = load_policy_config(options, samples)
-    config = with_preset(config, "eval", options.sampling)
-    if options.sampling and config.eval.temperature and not config.eval.samples:
-        raise ConfigError(
-            f"--sampling {options.sampling} is for samples beside the greedy completion, and eval.samples is 0;"
-            " add -n NUMBER"
-        )
+    path, config = asked(options).to_evaluate(options.sampling, samples)
     beside = "" if options.out else "; the results go to evaluations/WEIGHTS-{mark}, and earlier ones stay"
     mark = warn_of_other_code(options.of, config, SCORES, beside)
     other = mark_of_settings(options.of, config, options.examples, trusted=options.trust)
@@ -68,13 +62,11 @@ def run(options: argparse.Namespace) -> int:
     if options.out:
         make_folder(options.out)
     with progress() as watch:
-        prompts = min(config.eval.batch_size, options.examples or config.eval.batch_size)
-        batch = Batch(prompts=prompts, samples=max(1, config.eval.samples))
-        policy = open_policy(config, options.of, options.checkpoint, batch)
+        policy = open_policy(config, options.of, options.checkpoint, Batch.of_evaluation(config, options.examples))
         report = evaluate(policy, limit=options.examples, watch=watch)
     name = "-".join(part for part in (report.at, mark, other) if part)
     out = options.out or run_folder(options, config, path) / "evaluations" / name
-    report.write(out, config)
+    report.write(out)
     if options.json:
         print(report.json())
         return 0

@@ -32,12 +32,12 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Export the model, and print what was written."""
     from dovetail.run.process import prepare
-    from dovetail_lab.cli.policies import load_policy_config
+    from dovetail_lab.cli.policies import asked
     from dovetail_lab.of_run import WEIGHTS, warn_of_other_code
 
     if options.out.exists() and not (options.out.is_dir() and not any(options.out.iterdir())):
         raise RunError(f"'{options.out}' is not an empty folder; name another")
-    _, config = load_policy_config(options)
+    _, config = asked(options).read()
     warn_of_other_code(options.of, config, WEIGHTS)
     prepare()
     from dovetail.progress import begin

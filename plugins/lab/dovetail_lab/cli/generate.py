@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dovetail.cli.options import Commands, add_config, given_path
-from dovetail.errors import ConfigError
 from dovetail_lab.cli.policies import add_policy
 
 if TYPE_CHECKING:
@@ -46,15 +45,14 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Generate, and print how many completions there are."""
     from dovetail.run.process import prepare
-    from dovetail_lab.cli.policies import load_policy_config, with_preset
+    from dovetail_lab.cli.policies import asked
     from dovetail_lab.cli.progress import progress
+    from dovetail_lab.evaluation.asked import at_least_one
     from dovetail_lab.of_run import COMPLETES, warn_of_other_code
 
-    for name in ("samples", "batch_size"):
-        if getattr(options, name) is not None and getattr(options, name) < 1:
-            raise ConfigError(f"--{name.replace('_', '-')} {getattr(options, name)}: it must be at least 1")
-    _, config = load_policy_config(options)
-    config = with_preset(config, "sampling", options.sampling)
+    at_least_one("--samples", options.samples)
+    at_least_one("--batch-size", options.batch_size)
+    config = asked(options).to_generate(options.sampling)
     warn_of_other_code(options.of, config, COMPLETES)
     task = _task(options, config)
     task.examples("eval")  # a file that cannot be read is refused before a model is loaded

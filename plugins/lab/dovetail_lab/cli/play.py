@@ -40,11 +40,10 @@ def add(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Play, and print what it came to."""
     from dovetail.run.process import prepare
-    from dovetail_lab.cli.policies import load_policy_config, with_preset
+    from dovetail_lab.cli.policies import asked
     from dovetail_lab.of_run import SCORES, warn_of_other_code
 
-    _, config = load_policy_config(options)
-    config = with_preset(config, "sampling", options.sampling)
+    config = asked(options).to_generate(options.sampling)
     warn_of_other_code(options.of, config, SCORES)
     prepare()
     from dovetail.train.texts import open_loop

@@ -9,14 +9,14 @@ from typing import Any
 
 import attrs
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from dovetail.host.completer import Completed
 from dovetail.host.prompts import Selected
 from dovetail.protocols import Example, Sampling
 from dovetail.step import keys
 from dovetail_lab.evaluation.batches import in_full_batch
-from dovetail_lab.evaluation.lines import Lines, open_lines
+from dovetail_lab.evaluation.lines import open_lines
 from dovetail_lab.evaluation.policy import Policy
 
 Watch = Callable[[str, int, int], None]
@@ -56,10 +56,25 @@ class Generator:
                 if record["index"] in position and record["sample"] < self.samples:
                     lacking[position[record["index"]], record["sample"]] = False
             before = int((~lacking).sum())
-            self._fill(examples, lacking, lines, watch)
+            self.draw(examples, lacking, lines.append, watch)
             return lacking.size - before, before
 
-    def _fill(self, examples: Sequence[Example], lacking: np.ndarray, lines: Lines, watch: Watch) -> None:
+    def draw(
+        self,
+        examples: Sequence[Example],
+        lacking: Bool[np.ndarray, "prompt sample"],
+        write: Callable[[list[dict[str, Any]]], None],
+        watch: Watch,
+    ) -> None:
+        """Draw the samples that are lacking, and pass their records on after each batch.
+
+        Args:
+            examples: their prompts as the model gets them.
+            lacking: which samples are drawn.
+            write: is given a record for each completion: index, sample, prompt, completion, finish, tokens, logp,
+                record, and of an episode messages and ended.
+            watch: told of the progress.
+        """
         rows = np.flatnonzero(lacking.any(axis=1))
         watch("prompts", len(examples) - len(rows), len(examples))
         if not len(rows):
@@ -75,7 +90,7 @@ class Generator:
                 batch = [examples[row] for row in chosen]
                 batch_keys = keys.of_samples(root, indices[chosen], self.samples)[:, first:]
                 completed = in_full_batch(complete, batch, batch_keys, self.sampling, size)
-                lines.append(self._records(completed, indices[chosen], lacking[chosen][:, first:], first))
+                write(self._records(completed, indices[chosen], lacking[chosen][:, first:], first))
                 watch("prompts", len(examples) - len(rows) + start + len(chosen), len(examples))
 
     def _records(

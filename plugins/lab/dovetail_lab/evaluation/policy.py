@@ -59,6 +59,15 @@ class Policy:
         """The config's agent loop; None where a completion is all there is."""
         return open_loop(self.config, self.tokenizer)
 
+    def check_room(self, batch: Batch) -> None:
+        """Refuse what would be completed at a time if it takes more memory than there is.
+
+        Raises:
+            DoesNotFit: with single changes that would fit.
+        """
+        models = Models(config=self.config, devices=self.devices, vocab_size=self.tokenizer.vocab_size)
+        Room(models, False, batch).check()
+
     def completer(self, engine: RolloutEngine) -> Completer:
         """Return what completes prompts with an open engine."""
         limit = self.config.train.max_prompt_tokens

@@ -43,20 +43,30 @@ class Report:
         figures: by data source, `all` first, the estimate of each metric.
         records: a record for each completion.
         at: which weights it is about.
+        config: with which they were evaluated.
         lengths: how many prompts exceed the limit, and what became of them.
     """
 
     figures: dict[str, dict[str, Estimate]]
     records: list[dict[str, Any]]
     at: str
+    config: Config
     lengths: LengthReport
 
-    def write(self, folder: Path, config: Config) -> None:
+    def __str__(self) -> str:
+        return self.table()
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The figures over all prompts, by name, without their intervals."""
+        return {name: figure.value for name, figure in self.figures[ALL].items()}
+
+    def write(self, folder: Path) -> None:
         """Write `report.json` and `samples.jsonl`, and `config.gin`, which says what they are about."""
         make_folder(folder)
         samples = "".join(json_bytes(each, default=str).decode() + "\n" for each in self.records)
         with writing(folder):
-            write_whole(folder / CONFIG, dump(config))
+            write_whole(folder / CONFIG, dump(self.config))
             write_whole(folder / SAMPLES, samples)
             write_whole(folder / REPORT, self.json() + "\n")
 
@@ -115,7 +125,7 @@ def evaluate(policy: Policy, *, limit: int | None, watch: Watch) -> Report:
     for record in records:
         record[SOURCE] = sources[record["index"]]
     found = figures(columns, sources, ends_of(columns, scorer))
-    return Report(figures=found, records=records, at=policy.at, lengths=lengths)
+    return Report(figures=found, records=records, at=policy.at, config=config, lengths=lengths)
 
 
 def ends_of(columns: Columns, scorer: Scorer) -> dict[str, tuple[float, float]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import attrs
 from flax import nnx
 
+from dovetail.config import Config
 from dovetail.plan.placement import samples_here
 from dovetail.progress import in_bytes
 from dovetail.protocols import DoesNotFit
@@ -21,6 +22,12 @@ class Batch:
 
     prompts: int
     samples: int = 1
+
+    @classmethod
+    def of_evaluation(cls, config: Config, limit: int | None) -> Batch:
+        """Return what an evaluation completes at a time, of `limit` prompts or of all."""
+        settings = config.eval
+        return cls(prompts=min(settings.batch_size, limit or settings.batch_size), samples=max(1, settings.samples))
 
 
 @attrs.frozen

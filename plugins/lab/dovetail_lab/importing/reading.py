@@ -53,6 +53,17 @@ def read(path: Path, calls: Mapping[str, str], *, base: str | None = None) -> di
     return found
 
 
+def modules_of(targets: Any) -> str:
+    """Return PEFT's `target_modules` as a regular expression of whole names.
+
+    >>> modules_of(["q_proj", "v_proj"]), modules_of("all-linear")
+    ('.*\\\\.(q_proj|v_proj)', '.*')
+    """
+    if isinstance(targets, str):
+        return ".*" if targets == "all-linear" else targets
+    return rf".*\.({'|'.join(map(str, targets or ()))})" if targets else ".*"
+
+
 def rows_of(files: object) -> int:
     """Count the rows of .jsonl and .parquet files; 0 where one is not here or cannot be counted."""
     names = files if isinstance(files, list | tuple) else [files]
@@ -192,14 +203,19 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
 
 
 def _scalar(text: str) -> Any:
-    """Read a value as Hydra does: numbers, True, null, lists."""
+    """Read a value as Hydra does: numbers, True, null, lists, whose words need no quotes.
+
+    >>> _scalar("1e-6"), _scalar("[q_proj, 3]"), _scalar("['a,b']"), _scalar("q_proj")
+    (1e-06, ['q_proj', 3], ['a,b'], 'q_proj')
+    """
     words = {"true": True, "false": False, "null": None, "none": None}
     if text.lower() in words:
         return words[text.lower()]
     try:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError):
-        return _number(text)
+        bare = re.fullmatch(r"\[([^\[\]]+)\]", text)
+        return [_scalar(word.strip()) for word in bare[1].split(",")] if bare else _number(text)
 
 
 def _number(value: Any) -> Any:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
-from dovetail_lab.importing.reading import read
+from dovetail_lab.importing.reading import modules_of, read
 from dovetail_lab.importing.sheet import Sheet, translated
 
 CALLS: Final = {"GRPOConfig": "", "GRPOTrainer": "trainer.", "LoraConfig": "lora."}
@@ -358,17 +358,7 @@ def _model(sheet: Sheet) -> None:
         for key, target in (("r", "rank"), ("lora_alpha", "alpha"), ("lora_dropout", "dropout")):
             if used[key]:
                 sheet.carry(str(used[key]), f"adapter.lora.{target}", convert=int if key == "r" else float)
+        sheet.carry("lora.use_rslora", "adapter.lora.rank_stabilized")
     for name in ("lora.target_modules", "lora_target_modules"):
         if sheet.has(name):
-            sheet.carry(name, "adapter.lora.modules", convert=_modules)
-
-
-def _modules(targets: Any) -> str:
-    """Return PEFT's `target_modules` as a regular expression of whole names.
-
-    >>> _modules(["q_proj", "v_proj"]), _modules("all-linear")
-    ('.*\\\\.(q_proj|v_proj)', '.*')
-    """
-    if isinstance(targets, str):
-        return ".*" if targets == "all-linear" else targets
-    return rf".*\.({'|'.join(map(str, targets or ()))})" if targets else ".*"
+            sheet.carry(name, "adapter.lora.modules", convert=modules_of)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from dovetail_lab.importing.reading import read, rows_of
+from dovetail_lab.importing.reading import modules_of, read, rows_of
 from dovetail_lab.importing.sheet import Sheet, translated
 
 ACTOR: Final = "actor_rollout_ref.actor"
@@ -378,8 +378,13 @@ def _model(sheet: Sheet) -> None:
         sheet.put("model.pretrained.dtype", "bfloat16", "verl computes in bfloat16 with float32 weights")
         if sheet.value(f"{MODEL}.enable_gradient_checkpointing", True):
             sheet.put("model.pretrained.remat", "full", sheet.said(f"{MODEL}.enable_gradient_checkpointing", True))
-    if sheet.value(f"{MODEL}.lora_rank", 0):
+    if sheet.value(f"{MODEL}.lora_adapter_path"):
+        sheet.put("train.adapter", "peft")
+        sheet.carry(f"{MODEL}.lora_adapter_path", "adapter.peft.path")
+        for name in ("lora_rank", "lora_alpha", "target_modules"):
+            sheet.leave(f"{MODEL}.{name}", "the adapter's own file says it")
+    elif sheet.value(f"{MODEL}.lora_rank", 0):
         sheet.put("train.adapter", "lora")
         sheet.carry(f"{MODEL}.lora_rank", "adapter.lora.rank")
         sheet.carry(f"{MODEL}.lora_alpha", "adapter.lora.alpha", 16.0)
-        sheet.leave(f"{MODEL}.target_modules", "adapter.lora.modules is a regular expression; by default every matrix")
+        sheet.carry(f"{MODEL}.target_modules", "adapter.lora.modules", convert=modules_of)

@@ -40,11 +40,11 @@ def _loguniform(share: float, low: float, high: float) -> float:
 
 
 def _int(share: float, low: int, high: int) -> int:
-    return low + int(share * (high - low + 1))
+    return min(low + int(share * (high - low + 1)), high)
 
 
 def _choice(share: float, *options: Any) -> Any:
-    return options[int(share * len(options))]
+    return options[min(int(share * len(options)), len(options) - 1)]
 
 
 def round_number(value: float) -> float:
@@ -112,7 +112,7 @@ class Distribution:
         return self.at(uniform01(seed, key, index))
 
     def at(self, share: float) -> Any:
-        """Return the value with a share of the distribution below it.
+        """Return the value with a share of the distribution below it, 0 to 1; the highest one for 1.
 
         >>> Distribution("loguniform", (1e-4, 1e-2)).at(0.5), Distribution("choice", ("a", "b")).at(0.5)
         (0.001, 'b')

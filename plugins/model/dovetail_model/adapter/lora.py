@@ -30,10 +30,13 @@ class LoRA:
     Args:
         rank: r, the columns of A and rows of B.
         alpha: α; the change is scaled by α / rank.
+        rank_stabilized: scale by α/√r instead, so that what a step changes does not shrink as the rank grows
+            (Kalajdzievski 2023, "A Rank Stabilization Scaling Factor for Fine-Tuning with LoRA").
         modules: a regular expression that must match a module's full name, such as
             `.*\\.self_attn\\.(q|v)_proj`; names are those of the Hugging Face folder, `model.layers.0.mlp.up_proj`.
             The default is every matrix except the embeddings and the routers of experts. A layer's experts share a
-            name, `model.layers.0.mlp.experts.up_proj`, and each of them gets a change of its own.
+            name, `model.layers.0.mlp.experts.up_proj`, and each of them gets a change of its own: with 128 experts in
+            48 layers, rank 64 is billions of parameters. `(?!.*experts).*` leaves them out.
         quantise_base: the format of the adapted matrices; None leaves them unquantised.
         dropout: the fraction of the inputs of A that are set to zero in training (the warm start and the update); the
             others are scaled up. Sampling and scoring use no dropout, so if the update reads `old_logps` from another
@@ -46,6 +49,7 @@ class LoRA:
 
     rank: Annotated[int, Ge(1)] = 64
     alpha: Annotated[float, Gt(0), STATIC] = 64.0
+    rank_stabilized: bool = False
     modules: str = ".*"
     quantise_base: Format | None = None
     dropout: Annotated[float, Ge(0), Lt(1), STATIC] = 0.0
@@ -68,10 +72,11 @@ class LoRA:
                 f"adapter.lora.modules = {self.modules!r} matches the full name of no module; there are"
                 f" {listing(kinds)}, where N is the layer"
             )
+        scale = self.alpha / (self.rank**0.5 if self.rank_stabilized else self.rank)
         for number, linear in enumerate(chosen):
             # without dropout the number does not matter, and equal layers are traced only once
             own = number if self.dropout else 0
-            linear.adapt(self.rank, scale=self.alpha / self.rank, dropout=self.dropout, number=own, rngs=rngs)
+            linear.adapt(self.rank, scale=scale, dropout=self.dropout, number=own, rngs=rngs)
             if self.quantise_base is not None:
                 linear.quantise(self.quantise_base)
         return model

@@ -52,13 +52,7 @@ class HuggingFaceConfig:
                 f"{folder}: {what}; a model is a folder with config.json and *.safetensors, a .gguf file, or"
                 " OWNER/NAME on the Hugging Face hub"
             )
-        try:
-            values = json.loads(file.read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{file}: not valid JSON: {error}") from error
-        if not isinstance(values, dict):
-            raise ConfigError(f"{file}: holds a {type(values).__name__}, not an object")
-        return cls(file, values)
+        return cls(file, read_object(file))
 
     @classmethod
     def known(cls, name: str) -> HuggingFaceConfig | None:
@@ -258,3 +252,18 @@ _ROPES: dict[str, Callable[[HuggingFaceConfig, float], Rope]] = {
     "llama3": _llama3,
     "yarn": _yarn,
 }
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """Return the JSON object in a file.
+
+    Raises:
+        ConfigError: if there is something else in it.
+    """
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{file}: not valid JSON: {error}") from error
+    if not isinstance(values, dict):
+        raise ConfigError(f"{file}: holds a {type(values).__name__}, not an object")
+    return values

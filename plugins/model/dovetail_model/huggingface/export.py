@@ -183,12 +183,14 @@ def save_adapter(folder: Path, model: nnx.Module, *, base: str) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "adapter_model.safetensors"
     there = partial(moved, layout=spec.tower.layouts[0] if spec.tower else {})
+    first = next(iter(changes.values()))
+    rank = max(change.a.shape[1] for change in changes.values())
     stored = {
-        f"base_model.model.{there(name)}.{key}": value for name, c in changes.items() for key, value in _peft(c).items()
+        f"base_model.model.{there(name)}.{key}": value
+        for name, change in changes.items()
+        for key, value in _peft(change, rank, first.scale).items()
     }
     write_file(file, stored)
-    first = next(iter(changes.values()))
-    rank = first.a.shape[1]
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -206,9 +208,20 @@ def save_adapter(folder: Path, model: nnx.Module, *, base: str) -> list[Path]:
     return [file]
 
 
-def _peft(change: LowRank) -> dict[str, Parameter]:
-    pairs = {"lora_A.weight": change.a, "lora_B.weight": change.b}
-    return {key: Parameter.of(leaf, leaf.get_value, transposed=True) for key, leaf in pairs.items()}
+def _peft(change: LowRank, rank: int, scale: float) -> dict[str, Parameter]:
+    """Return A and B of a change with this rank and scale, which not every reader knows of each module.
+
+    What is missing in rank is zero, and B has what differs in scale.
+    """
+    more, by = rank - change.a.shape[1], change.scale / scale
+    if not more and by == 1:
+        pairs = {"lora_A.weight": change.a.get_value, "lora_B.weight": change.b.get_value}
+    else:
+        pairs = {
+            "lora_A.weight": lambda: jnp.pad(change.a.get_value(), ((0, 0), (0, more))),
+            "lora_B.weight": lambda: by * jnp.pad(change.b.get_value(), ((0, more), (0, 0))),
+        }
+    return {key: Parameter.of(jax.eval_shape(make), make, transposed=True) for key, make in pairs.items()}
 
 
 def _targets(chosen: set[str], there: set[str]) -> list[str]:

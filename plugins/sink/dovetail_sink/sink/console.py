@@ -23,10 +23,13 @@ if TYPE_CHECKING:
 class Console:
     """A live table of the latest steps under a progress bar, or one line per record if stdout is not a terminal.
 
-    A line is `phase=rl step=3 total=100 reward=0.5 KL=0.001 ...`: fields separated by one space, without those that the
-    record does not have. `NO_COLOR` is honoured. The current activity and its duration are shown above the table.
-    Without a terminal they are printed to stderr, `[42 s] sampling 120 / 512 (12 s)`, for each new phase of the first
-    step and later if nothing else has been printed for a while.
+    In a notebook it is a row of a table for each step, a line for each evaluation, and between two of them at most one
+    line with the current activity, after 30 s; `JUPYTER_COLUMNS` is the width.
+
+    Elsewhere a line is `phase=rl step=3 total=100 reward=0.5 KL=0.001 ...`: fields separated by one space, without
+    those that the record does not have. `NO_COLOR` is honoured. The current activity and its duration are shown above
+    the table. Without a terminal they are printed to stderr, `[42 s] sampling 120 / 512 (12 s)`, for each new phase of
+    the first step and later if nothing else has been printed for a while.
 
     Args:
         rows: the greatest number of records in the table; a terminal with few lines shows fewer.
@@ -39,6 +42,10 @@ class Console:
         from rich.console import Console as Terminal
 
         terminal = Terminal()
+        if terminal.is_jupyter:
+            from dovetail_sink._rows import Rows
+
+            return Rows(total_steps, terminal.width, Pulse(quiet=True).start())
         if not sys.stdout.isatty() or terminal.is_dumb_terminal:
             return Lines(total_steps, Pulse().start())
 

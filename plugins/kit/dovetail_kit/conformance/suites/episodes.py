@@ -37,6 +37,10 @@ MADE_UP: Final = (int, str, lambda number: [number, number + 1])
 WHICH: Final = re.compile(r"\b(first|last) (?:number|integer)\b", re.IGNORECASE)
 NUMBERS: Final = ("3", "8", "12", "25", "345", "678", "1234", "9876", "12345", "67890")
 """Of one to five digits, two of each."""
+BEYOND: Final = "9876543210"
+SMALL: Final = ("1", "2", "3")
+EPISODES: Final = 8
+REGRET: Final = {"regret", "cumulative_regret", "total_regret", "mean_regret"}
 STEADY: Final = ("sky", "1 + 2", "3")
 """Texts that arguments may hold."""
 ANSWERS: Final = (str, int, float, list, dict, Result)
@@ -358,6 +362,53 @@ def the_number_that_it_says(subject: Subject) -> None:
         other_one.append(f"'{text}' is answered as '{passed_over}' is, and its docstring says the {which} number")
     if other_one:
         raise Failed(other_one[0])
+
+
+@check(
+    "interaction",
+    when=lambda component: bool(WHICH.search(_told_of(component))),
+    fix="Treat a turn without a number by itself: with -1 as its index, names[-1] is the last of the names.",
+)
+def no_number_is_no_answer(subject: Subject) -> None:
+    """A turn that has no number is answered otherwise than one with a number that counts, or as a number out of range.
+
+    A policy that names no arm, and pulls the last one by it, learns to say nothing.
+    """
+    interaction: Any = subject.bind()
+    for seed in range(EPISODES):
+        state, _ = interaction.reset(_example(interaction), np.random.default_rng(seed))
+
+        def answer(text: str, state: Any = state, seed: int = seed) -> Any:
+            step = interaction.step(state, Turn(text=text, number=0), np.random.default_rng(seed))
+            return repr((step.messages, step.reward, step.done))
+
+        silent, beyond = answer(STEADY[0]), answer(BEYOND)
+        if silent == beyond:
+            continue
+        for number in SMALL:
+            if answer(number) == silent:
+                raise Failed(
+                    f"{STEADY[0]!r}, in which there is no number, is answered as '{number}' is: {silent[:200]}"
+                )
+
+
+@check(
+    "interaction",
+    fix="Take it from what was to be expected of the choice, max(p) - p[arm], not from what came out: max(p) - won.",
+)
+def regret_is_no_luck(subject: Subject) -> None:
+    """After a first turn no metric called `regret` is below zero.
+
+    Nothing is better than the best choice. Taken from what came out, it falls with good luck, and its curve shows that.
+    """
+    interaction: Any = subject.bind()
+    for seed, text in itertools.product(range(EPISODES), SMALL):
+        rng = np.random.default_rng(seed)
+        state, _ = interaction.reset(_example(interaction), rng)
+        metrics = interaction.step(state, Turn(text=text, number=0), rng).metrics
+        for name in REGRET & {*metrics}:
+            if metrics[name] < -1e-6:
+                raise Failed(f"after a first turn of '{text}' the metric '{name}' is {metrics[name]:.6g}")
 
 
 def _told_of(component: Component) -> str:

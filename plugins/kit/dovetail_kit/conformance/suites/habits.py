@@ -163,6 +163,28 @@ def takes_what_each_record_has(subject: Subject) -> None:
         raise Failed(f"it leaves the same whether {listing(names)} are zero or absent")
 
 
+@check(
+    "sink", unless="elsewhere", fix="Pass over the figure alone that cannot be written: continue, not break or return."
+)
+def a_nan_hides_nothing_else(subject: Subject) -> None:
+    """What stands in a record beside a figure that is NaN or infinite is written as it is without that.
+
+    A loss is NaN in the very steps in which the other curves say why.
+    """
+
+    def left(worst: float, figure: float) -> Any:
+        others = {
+            name: figure + 0.01 * number for number, name in enumerate(("reward/mean", "kl/mean", "eval/accuracy"))
+        }
+        return _left(subject, [(1, {"loss": 0.5}), (2, {"loss": worst, **others}), (3, {"loss": worst, **others})])
+
+    if left(0.25, 0.75) == left(0.25, 0.5):
+        raise Inapplicable("it writes the same whatever these figures are")
+    for worst in (np.nan, np.inf):
+        if left(worst, 0.75) == left(worst, 0.5):
+            raise Failed(f"where the loss is {worst}, it leaves the same whatever the figures after it are")
+
+
 @check("sink", unless="elsewhere", fix="Write names with the figures, or the columns anew where a name is new.")
 def names_what_it_writes(subject: Subject) -> None:
     """A figure that the first record lacked is not written under another's name, or under none.

@@ -68,15 +68,15 @@ def every_number_counts(subject: Subject) -> None:
     for name, values in _optional(subject).items():
         if not any(_counts_as(case, name, other) for other in values):
             unseen[name] = values
-    refuse_unseen(subject, unseen)
+    refuse_unseen(subject, unseen, f"on batches of {_ranges(case)}" if unseen else "")
 
 
 def _number(subject: Subject, name: str, value: Any) -> Any:
     return np.float32(value) if name in subject.floats else value
 
 
-def refuse_unseen(subject: Subject, unseen: Mapping[str, Iterable[float]]) -> None:
-    """Refuse hyperparameters with values that made no difference, all of them at once.
+def refuse_unseen(subject: Subject, unseen: Mapping[str, Iterable[float]], data: str) -> None:
+    """Refuse hyperparameters with values that made no difference, all of them at once, and say on which data.
 
     Raises:
         Failed: if there are any.
@@ -87,7 +87,7 @@ def refuse_unseen(subject: Subject, unseen: Mapping[str, Iterable[float]]) -> No
         now = "None" if value is None else f"{value:g}"
         found.append(f"'{name}' = {now} can be changed to {listing(f'{x:g}' for x in sorted(tried))} unseen")
     if found:
-        raise Failed("; ".join(found))
+        raise Failed(f"{'; '.join(found)}, {data}")
 
 
 @check(*SCHEDULES, *CONTROLLERS, name="every_number_counts", fix=FIX)
@@ -104,7 +104,11 @@ def every_number_of_a_curve_counts(subject: Subject) -> None:
         for name, values in offered.items()
         if values and all(np.array_equal(curve(subject, {name: _number(subject, name, x)}), expected) for x in values)
     }
-    refuse_unseen(subject, unseen)
+    of_schedule = f"at the steps 0 to {TOTAL} of {TOTAL}"
+    of_controller = (
+        f"where {max(BOUNDS):g} and 0 are observed {len(BOUNDS) // 2} times each, and {max(OBSERVED):g} once"
+    )
+    refuse_unseen(subject, unseen, of_schedule if curve is _curve else of_controller)
 
 
 @check(
@@ -229,6 +233,19 @@ def _sensible(subject: Subject, name: str, values: tuple[float, ...]) -> tuple[f
     partners = [name.replace(low, high) for low, high in PAIRS if low in name and name.replace(low, high) != name]
     upper = next((float(subject.floats[each]) for each in partners if each in subject.floats), None)
     return values if upper is None else tuple(value for value in values if value < upper)
+
+
+def _ranges(case: ArrayCase) -> str:
+    """Say how long the completions of the batches are, and from where to where the numbers are that are read."""
+    lowest, highest = dict[str, float](), dict[str, float]()
+    for fields in _batches(case):
+        for name in case.component.reads:
+            if batch.is_array(fields[name]) and batch.is_float(fields[name]):
+                numbers = fields[name][fields["mask"]] if fields[name].shape == fields["mask"].shape else fields[name]
+                lowest[name] = min(lowest.get(name, np.inf), float(numbers.min()))
+                highest[name] = max(highest.get(name, -np.inf), float(numbers.max()))
+    told = [f"{name} from {lowest[name]:.3g} to {highest[name]:.3g}" for name in lowest]
+    return ", ".join([f"{batch.ROWS} completions of up to {batch.TOKENS} tokens", *told])
 
 
 def _batches(case: ArrayCase) -> Iterator[batch.Fields]:

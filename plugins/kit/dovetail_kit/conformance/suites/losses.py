@@ -22,6 +22,8 @@ UNLIKELY = (-1e-3, -12.0, -40.0)
 """Log-probabilities of tokens that are certain, rare, and hardly ever drawn."""
 STEP = 2e-3
 """Step of finite differences, in nats: large enough for float32, small against any clip range."""
+MOVED = 15.0
+"""How far a policy has moved, in nats, that is beyond any bound of ordinary numbers."""
 
 
 FAR, NEAR = 8.0, 0.1
@@ -137,12 +139,46 @@ def extremes(subject: Subject) -> None:
     " intended.",
 )
 def finite_differences(subject: Subject) -> None:
-    """The gradient agrees with central differences of the value in random directions.
+    """The gradient agrees with central differences of the value in random directions, also far from where the policy
+    was.
 
-    Otherwise a stop-gradient is in the way, or a handwritten derivative is wrong.
+    Otherwise a stop-gradient is in the way, or a handwritten derivative is wrong: perhaps beyond a bound alone, where
+    the value goes on growing, and nothing pulls the policy back.
     """
     case = ArrayCase.of(subject)
+    for where, fields in _near_and_far(case).items():
+        if told := _other_slopes(case, fields):
+            raise Failed(f"{where}the slope in four directions is {', '.join(told)}")
+
+
+@check(
+    *LEARNT,
+    claim="surrogate",
+    fix="Put jax.lax.stop_gradient around what the formula holds fixed, such as a baseline, a weight or a reference"
+    " point; drop the claim if it holds nothing fixed.",
+)
+def holds_something_fixed(subject: Subject) -> None:
+    """The gradient is not that of the value everywhere: that is what `surrogate` claims.
+
+    Where a stop-gradient has been forgotten, the policy also learns to move what it should only be compared with.
+    """
+    case = ArrayCase.of(subject)
+    batches = [*_near_and_far(case).values(), case.fields(seed=1)]
+    if not any(_other_slopes(case, fields) for fields in batches):
+        raise Failed("its gradient is the slope of its value in four directions, on the batch and far from it")
+
+
+def _near_and_far(case: ArrayCase) -> dict[str, batch.Fields]:
+    """Return the fields of the batch, and some in which the policy has moved far, by the words that say so."""
     fields = case.fields()
+    moved = {shift: {name: fields[name] + np.float32(shift) for name in case.variables} for shift in (-MOVED, MOVED)}
+    return {"": fields} | {
+        f"with {' and '.join(case.variables)} moved by {shift:g}, ": fields | each for shift, each in moved.items()
+    }
+
+
+def _other_slopes(case: ArrayCase, fields: batch.Fields) -> list[str]:
+    """Return what is wrong with the gradient in four directions; nothing if it is right in one of them."""
     result = case.run(fields)
     rng = np.random.default_rng(0)
     told = []
@@ -157,9 +193,9 @@ def finite_differences(subject: Subject) -> None:
         ]
         slope = (_total(sides[0], fields) - _total(sides[1], fields)) / (2 * STEP)
         if np.isclose(slope, total, rtol=2e-2, atol=2e-3):
-            return
+            return []
         told.append(f"{total:.5g} instead of {slope:.5g}")
-    raise Failed(f"the slope in four directions is {', '.join(told)}")
+    return told
 
 
 def _total(result: Result, fields: batch.Fields) -> float:

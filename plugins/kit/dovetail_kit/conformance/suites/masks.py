@@ -80,6 +80,20 @@ def _least(component: Component) -> list[str]:
     ]
 
 
+@check("correction", "loss_mask", fix="Bound the weight below by 0, jnp.maximum(weight, 0.0), or turn the advantage.")
+def no_weight_is_negative(subject: Subject) -> None:
+    """No weight is below zero, whatever the numbers of the batch are.
+
+    A token with a negative weight is trained the wrong way round: what was good is unlearnt.
+    """
+    case = ArrayCase.of(subject)
+    for fields in (case.fields(), *(batch.scaled(case.fields(seed=1), factor) for factor in (3.0, 27.0))):
+        weights, mask = case.run(fields).values[0], fields["mask"]
+        if weights.dtype != bool and weights.shape == mask.shape and (weights[mask] < 0).any():
+            row, token = np.argwhere((weights < 0) & mask)[0]
+            raise Failed(f"the weight at [{row}, {token}] is {weights[row, token]:.6g}")
+
+
 @check(
     "loss_mask",
     when=lambda component: bool(_least(component)),

@@ -21,6 +21,15 @@ OF_ADAM = ({"b1", "b2"}, {"beta1", "beta2"})
 HUMP = 1.5
 SEVERAL = 300
 DECAY = "weight_decay"
+SPARED = re.compile(
+    r"\b(neither|nor|no|not|never|without|except|but)\b[^,]*\b(norms(?! of)|biases|vectors)\b"
+    r"|\b(norms|biases|vectors)\b[^,]*\b(not|never)\b"
+    r"|\bonly (?:\w+ ){0,2}(matrices|arrays with two axes)|\b(matrices|two axes or more) (only|alone)\b",
+    re.IGNORECASE,
+)
+"""How a docstring says that norms and biases do not decay."""
+BOTH = re.compile(r"'all'|\bincluding\b|\b(all|every) (weights?|parameters?|arrays?)\b", re.IGNORECASE)
+"""How it says that they may."""
 NORM = re.compile(r"^(clip_norm|max_norm|max_grad_norm|max_gradient_norm)$")
 LIMIT = re.compile(r"^(bound|clip|clip_norm|max_norm|max_grad_norm|max_step)$")
 
@@ -130,6 +139,44 @@ def decay_is_decoupled(subject: Subject) -> None:
             f"without a gradient, 'weight_decay' = 0.1 moves a weight by {twice.flat[0]:.6g}, and 0.05 by"
             f" {once.flat[0]:.6g}"
         )
+
+
+def _spares_vectors(component: Component) -> bool:
+    return any(SPARED.search(said) and not BOTH.search(said) for said in _sentences_on_decay(component))
+
+
+def _sentences_on_decay(component: Component) -> list[str]:
+    """Return the sentences and clauses of its docstring that speak of decay."""
+    text = " ".join(line for line in component.doc.split("\n") if not line.lstrip().startswith((">>>", "...")))
+    return [part for part in re.split(r"[.;:]\s", " ".join(text.split())) if re.search(r"\bdecay", part)]
+
+
+@check(
+    "optimizer",
+    when=lambda component: (
+        DECAY in component.params and not component.declares.get("noisy") and _spares_vectors(component)
+    ),
+    fix="Let arrays of two axes or more decay alone: p.ndim >= 2, or a mask for optax.add_decayed_weights; or correct"
+    " the docstring.",
+)
+def decay_spares_what_it_says(subject: Subject) -> None:
+    """If its docstring says that norms and biases do not decay, or matrices alone, `weight_decay` moves no array of one
+    axis or none.
+
+    The scale of a norm that decays rescales its layer, step by step, and regularises nothing.
+    """
+    if DECAY not in subject.floats or not allows(subject.component, DECAY, 0.1):
+        raise Inapplicable("its weight_decay is not a number that can be 0.1")
+    without, decayed = (
+        _steps(subject, 1, changed={DECAY: np.float32(decay)})[0][0] if allows(subject.component, DECAY, decay) else {}
+        for decay in (0.0, 0.1)
+    )
+    for name in ("w", "b"):
+        if without and not np.allclose(without[name], decayed[name], rtol=1e-4, atol=1e-8):
+            raise Failed(
+                f"with 'weight_decay' = 0.1 the first step of an array of {decayed[name].ndim} axes is"
+                f" {decayed[name].tolist()}, and {without[name].tolist()} with 0"
+            )
 
 
 def _limits(component: Component) -> list[str]:

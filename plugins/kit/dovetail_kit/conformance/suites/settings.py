@@ -19,7 +19,7 @@ from dovetail_kit.conformance.again import told
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.curricula import PROMPTS, generator_of, steps_of
-from dovetail_kit.conformance.suites.episodes import played
+from dovetail_kit.conformance.suites.episodes import TURNS, played
 from dovetail_kit.conformance.suites.hyperparameters import FIX, numbers_of, others, refuse_unseen
 from dovetail_kit.conformance.suites.models import VOCABULARY, tiny_model
 from dovetail_kit.conformance.suites.texts import call_on, is_pure, records_of, starts_processes
@@ -112,6 +112,20 @@ SHOWN: Final[dict[str, Callable[[Subject], list[Any]]]] = {
 """For each kind, what a component gives on the host, as data that can be compared."""
 
 
+OF_TEXTS: Final = "on its examples, answers near 42, and texts of up to 3,000 characters"
+DATA: Final = {
+    "adapter": "on a model of width 16",
+    "curriculum": f"after 5 steps with {PROMPTS} prompts, whose scores are 0 or 1",
+    "early_stopping": "on curves of up to 20 values at the steps 0 to 95 of 100, which are level at -100, 0.3 or 5, or"
+    " rise or fall by up to 0.05 a step, beside 1 to 20 other trials that rise to 0 to 19",
+    "follower": "over 203 steps towards a policy of half the weights",
+    "interaction": f"in episodes whose turns are texts such as '7 or 8?', of {3 * TURNS} turns or fewer",
+    "reward_manager": "on four completions with rewards of -1 to 3, one of which abstained",
+    "task": "in its examples",
+}
+"""On which data that is found, by kind."""
+
+
 def _can_be_shown(component: Component) -> bool:
     """Tell whether it gives the same again, and asks neither another process nor a server."""
     return is_pure(component) and not {"processes", "url"} & {*component.params}
@@ -138,7 +152,9 @@ def every_number_on_the_host_counts(subject: Subject) -> None:
         name: _unseen(subject, name, others(subject.component, name, value), shown_before)
         for name, value in numbers.items()
     }
-    refuse_unseen(subject, {name: tried for name, tried in found.items() if tried})
+    refuse_unseen(
+        subject, {name: tried for name, tried in found.items() if tried}, DATA.get(subject.component.kind, OF_TEXTS)
+    )
 
 
 def _visible(subject: Subject) -> dict[str, Any]:
