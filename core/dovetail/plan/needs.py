@@ -76,8 +76,7 @@ class Planner:
         if not call.reads_fields:
             return
         self._check_compared(call)
-        if call.term:
-            _check_about(call)
+        _check_about(call)
         for field in call.reads:
             live = self._need(call.renames.get(field, field), call)
             if field == "key" and call.stage.level == "micro":
@@ -319,7 +318,7 @@ def _opening(role: str) -> str:
 def _check_about(call: Call) -> None:
     """Refuse a term that reads several masks without saying over the tokens of which it is summed."""
     masks, said = call.masks or ("mask",), call.component.declares.get("about")
-    if said not in masks if said else len(masks) > 1:
+    if call.term and (said not in masks if said else len(masks) > 1):
         claims = f", and declares about={said!r}" if said else ""
         raise PlanError(
             f"{call.label} reads {' and '.join(masks)}{claims}; a term is summed over the tokens of one:"
