@@ -76,6 +76,7 @@ class Planner:
         if not call.reads_fields:
             return
         self._check_compared(call)
+        _check_about(call)
         for field in call.reads:
             live = self._need(call.renames.get(field, field), call)
             if field == "key" and call.stage.level == "micro":
@@ -312,6 +313,17 @@ class Planner:
 
 def _opening(role: str) -> str:
     return f" roles.{role} = 'frozen' would open the model role '{role}', and {role}.model say which model."
+
+
+def _check_about(call: Call) -> None:
+    """Refuse a term that reads several masks without saying over the tokens of which it is summed."""
+    masks, said = call.masks or ("mask",), call.component.declares.get("about")
+    if call.term and (said not in masks if said else len(masks) > 1):
+        claims = f", and declares about={said!r}" if said else ""
+        raise PlanError(
+            f"{call.label} reads {' and '.join(masks)}{claims}; a term is summed over the tokens of one:"
+            f" @dovetail.declares(about='{masks[0]}') says of which{call.component.place}"
+        )
 
 
 def _draws_by_the_split(call: Call) -> PlanError:

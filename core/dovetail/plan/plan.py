@@ -57,8 +57,13 @@ class Call:
 
     @property
     def about(self) -> str:
-        """The mask of the tokens that a term is about: the first one that it reads."""
-        return next((field for field in self.reads if field in WEIGHTS_OF), "mask")
+        """The mask of the tokens that a term is about: the one that it reads, or declares where it reads several."""
+        return self.component.declares.get("about") or next(iter(self.masks), "mask")
+
+    @property
+    def masks(self) -> tuple[str, ...]:
+        """The masks of tokens among the fields that it reads."""
+        return tuple(field for field in self.reads if field in WEIGHTS_OF)
 
 
 @attrs.frozen(kw_only=True)

@@ -14,7 +14,7 @@ from dovetail.plan.needs import Planner
 from dovetail.plan.off_policy import check_off_policy
 from dovetail.plan.placement import check_placement
 from dovetail.plan.plan import Call, Plan
-from dovetail.plan.replayed import CHOICES, SETTING, check_replayed
+from dovetail.plan.routing import CHOICES, SETTING, check_routing
 from dovetail.plan.sizes import mini_batch_size, rows_of_step
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def plan_step(config: Config) -> Plan:
         ConfigError: if the engine cannot report log-probabilities as `sampling.logps` asks.
     """
     check_reported(config)
-    check_replayed(config)
+    check_routing(config)
     planner = Planner(
         registry=config.registry,
         roles=config.schema.roles,

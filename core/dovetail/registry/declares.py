@@ -23,6 +23,7 @@ class Claims(TypedDict, total=False):
     averaged_by: str
     whole_groups: bool
     surrogate: bool
+    about: str
     shift_invariant: bool
     zero_mean: bool
     whitened: bool

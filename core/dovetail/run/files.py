@@ -54,18 +54,6 @@ def hold(path: Path, what: str, *, patience: float = 0.0) -> IO[bytes]:
             return file
 
 
-def is_held(path: Path) -> bool:
-    """Return whether a process holds a file's lock."""
-    try:
-        with path.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except BlockingIOError:
-        return True
-    return False
-
-
 def make_folder(path: Path) -> None:
     """Create a folder for results, before the work whose results it will hold.
 

@@ -16,7 +16,7 @@ from dovetail.arrays import full_precision
 from dovetail.devices.mesh import keep_rows_cut, row_parts, rows_cut
 from dovetail.kinds.fields import LOGITS
 from dovetail.plan.compared import KEPT
-from dovetail.plan.replayed import CHOICES
+from dovetail.plan.routing import CHOICES
 from dovetail.protocols import LanguageModel, Traits, ValueHead, Weights
 from dovetail.step.packing import PACKED, pack, unpack
 from dovetail.step.parts import Floats, Part
@@ -61,11 +61,11 @@ def read_prompts(model: LanguageModel, batch: Mapping[str, Array], dropout: Key[
     prompt = batch["prompt_tokens"]
     keys = _keys(model, batch, dropout, _columns(prompt))
     cache, choices = model.init_cache(*prompt.shape), batch.get("prompt_choices")
-    hidden, cache, agreed = _replayed(model, choices, prompt, batch["prompt_mask"], cache, **keys)
+    hidden, cache, agreed = _routed(model, choices, prompt, batch["prompt_mask"], cache, **keys)
     return Read(hidden[:, -1:], cache, None if agreed is None else agreed[:, -1:])
 
 
-def _replayed(
+def _routed(
     model: Any, choices: Int[Array, "seq token choice"] | None, *inputs: Any, **also: Any
 ) -> tuple[Float[Array, "seq token width"], Any, Float[Array, "seq token"] | None]:
     """Call a model with these choices, if there are any; also return the share of them that it would make itself."""
@@ -136,7 +136,7 @@ def hidden_states(
         if choices is not None:
             choices = jnp.concatenate([batch["prompt_choices"], choices], axis=1)[:, :-1]
         # the last token predicts nothing that is trained on
-        hidden, _, agreed = _replayed(model, choices, tokens[:, :-1], visible[:, :-1], **keys)
+        hidden, _, agreed = _routed(model, choices, tokens[:, :-1], visible[:, :-1], **keys)
         first = prompt.shape[1] - 1
         return States(hidden[:, first:], None if agreed is None else agreed[:, first:])
     if read is None:
@@ -149,7 +149,7 @@ def hidden_states(
         return first
     keys = _keys(model, batch, dropout, _columns(completion[:, :-1], prompt.shape[1]))
     choices = None if choices is None else choices[:, :-1]
-    hidden, _, agreed = _replayed(model, choices, completion[:, :-1], written[:, :-1], prefix=read.cache, **keys)
+    hidden, _, agreed = _routed(model, choices, completion[:, :-1], written[:, :-1], prefix=read.cache, **keys)
     return jax.tree.map(lambda one, more: jnp.concatenate([one, more], axis=1), first, States(hidden, agreed))
 
 
@@ -162,7 +162,7 @@ def _of_packed(model: LanguageModel, batch: Mapping[str, Array], read: Read, dro
     if choices is not None:
         choices = choices.reshape(seq * columns, -1)[there]
     texts = packed // columns
-    hidden, _, agreed = _replayed(model, choices, tokens, packed >= 0, prefix=read.cache, texts=texts, **keys)
+    hidden, _, agreed = _routed(model, choices, tokens, packed >= 0, prefix=read.cache, texts=texts, **keys)
     first = _first_states(read, seq // len(packed))
 
     def together(one: Array, more: Array) -> Array:

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, Key
 
 from dovetail.plan.compared import KEPT
 from dovetail.plan.plan import Pass
-from dovetail.plan.replayed import CHOICES
 from dovetail.plan.roles import COMPLETIONS, CRITIC, INPUTS, OLD, POLICY, Inputs, logits_of, prefix_of
+from dovetail.plan.routing import CHOICES
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import Algorithm
 from dovetail.step.buckets import PROMPT, Buckets, map_by_length

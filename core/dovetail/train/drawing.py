@@ -22,7 +22,7 @@ from dovetail.host.sampling import Sampled, Sampler
 from dovetail.host.stored import Stored
 from dovetail.plan.compared import KEPT
 from dovetail.plan.placement import sampler_places
-from dovetail.plan.replayed import check_recorded
+from dovetail.plan.routing import check_recorded
 from dovetail.protocols import Timed, Weights
 from dovetail.step import keys
 from dovetail.step.parts import Part, Sums, merge

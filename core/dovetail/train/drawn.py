@@ -19,7 +19,7 @@ from dovetail.host.rewards import Scores, shown
 from dovetail.host.sampling import Sampled
 from dovetail.plan.compared import KEPT
 from dovetail.plan.plan import Plan
-from dovetail.plan.replayed import CHOICES
+from dovetail.plan.routing import CHOICES
 from dovetail.protocols import Completions, Curriculum, Example
 from dovetail.registry import Component
 from dovetail.step import keys

@@ -116,15 +116,6 @@ def bytes_of(message: Message) -> bytes:
     return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays_of(message).values())
 
 
-def arrays_from(values: Mapping[str, Any], body: bytes) -> Arrays:
-    """Return the arrays of a message from their bytes."""
-    found, start = {}, 0
-    for name, array in empty_like(values).items():
-        found[name] = np.frombuffer(body, array.dtype, array.size, start).reshape(array.shape)
-        start += array.nbytes
-    return found
-
-
 def empty_like(values: Mapping[str, Any]) -> Arrays:
     """Return arrays with the types and shapes of a message's arrays."""
     return {name: np.zeros(shape, dtype) for name, (dtype, *shape) in values["arrays"].items()}

@@ -16,8 +16,8 @@ from dovetail.config import Config
 from dovetail.config.schema import MESH
 from dovetail.devices.mesh import Devices, check_divides
 from dovetail.errors import ConfigError, DovetailError
-from dovetail.plan.replayed import SETTING
 from dovetail.plan.roles import CRITIC, POLICY
+from dovetail.plan.routing import SETTING
 from dovetail.protocols import (
     Adapter,
     ChecksTokenizer,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import attrs
+import numpy as np
 
 from dovetail.errors import RunError
 from dovetail.protocols import Weights
@@ -63,7 +64,7 @@ class Kept(InOrder):
             )
         self.taken += 1
         clock.mark("reading")
-        return in_flight.message_of(values, in_flight.arrays_from(values, body))
+        return in_flight.message_of(values, arrays_from(values, body))
 
     def publish(self, weights: Weights, version: int, clock: Clock) -> None:
         """Do nothing, because the samples already exist."""
@@ -83,3 +84,12 @@ def kept_by(run: Path) -> Opening:
 
 def _said(task: Task) -> str:
     return f"the evaluation of weights {task.version}" if task.batch is None else f"the batch of step {task.batch + 1}"
+
+
+def arrays_from(values: Mapping[str, Any], body: bytes) -> in_flight.Arrays:
+    """Return the arrays of a message from their bytes."""
+    found, start = {}, 0
+    for name, array in in_flight.empty_like(values).items():
+        found[name] = np.frombuffer(body, array.dtype, array.size, start).reshape(array.shape)
+        start += array.nbytes
+    return found

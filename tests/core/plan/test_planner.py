@@ -309,6 +309,36 @@ def test_a_term_on_demonstrations_is_a_pass_of_every_update_and_about_their_toke
     assert call("policy_loss", ppo).inputs == "completions"
 
 
+def two_masks(logps, mask, observed):
+    """Term that reads the mask of the policy's tokens, and that of those between them."""
+
+
+@declares(about="observed")
+def of_observations(logps, mask, observed):
+    """The same, which says what it is about."""
+
+
+@declares(about="demo_mask")
+def of_what_it_does_not_read(logps, mask):
+    """Term that claims to be about what it does not read."""
+
+
+def test_a_term_that_reads_several_masks_says_over_which_it_is_summed(registry):
+    make(step(grpo, ppo, token_mean, term := call("loss_term", of_observations)), registry, there=("observed",))
+    assert term.about == "observed"
+    assert call("loss_term", nll).about == "demo_mask"
+    assert call("kl", k3).about == "mask", "what reads none is about the policy's tokens"
+    with pytest.raises(PlanError, match=r"two_masks reads mask and observed; a term is .*declares\(about='mask'\)"):
+        make(step(grpo, ppo, token_mean, call("loss_term", two_masks)), registry)
+    with pytest.raises(PlanError, match=r"reads mask, and declares about='demo_mask'; a term is summed"):
+        make(step(grpo, ppo, token_mean, call("loss_term", of_what_it_does_not_read)), registry)
+    make(step(grpo, ppo, token_mean, call("loss_mask", two_masked)), registry, there=("observed",))
+
+
+def two_masked(old_logps, mask, observed):
+    """Loss mask that reads both: it is about no tokens of its own."""
+
+
 def weighed(logps, advantages, difficulty, mask):
     """Loss that reads a dataset column."""
 

@@ -10,7 +10,8 @@ import pytest
 
 from dovetail.errors import RunError
 from dovetail.run import files
-from dovetail.run.files import hold, is_held, read_lines, read_record, records, write_whole, writing
+from dovetail.run.files import hold, read_lines, read_record, records, write_whole, writing
+from dovetail_lab.sweep.store import is_held
 
 
 def test_a_lock_is_held_until_its_file_is_closed(tmp_path):

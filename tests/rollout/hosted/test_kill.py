@@ -23,7 +23,7 @@ from dovetail.data import prompt_stream
 from dovetail.run.blocks import blocks
 from dovetail.run.checkpoint import Checkpoints
 from dovetail.run.summary import series
-from dovetail.train.in_flight import arrays_from
+from dovetail_lab.kept import arrays_from
 
 STEPS, PROMPTS, SAMPLES, AHEAD = 7, 3, 2, 2
 RECORDS = [{"prompt": f"{n} =", "completion": f"{n}", "answer": f"{n}", "ordinal": n} for n in range(60)]

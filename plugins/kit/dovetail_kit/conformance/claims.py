@@ -69,6 +69,9 @@ CLAIMS: Final[dict[str, Claim]] = {
         ("advantage",),
         "tells the turns of an episode apart even where a group's scores are equal: by how near the end is",
     ),
+    "about": Claim(
+        (), "of a term of the loss that reads several masks of tokens, the one over whose tokens it is summed"
+    ),
     "unbiased_value": Claim(("kl",), "its expectation is KL(π || π_ref)"),
     "unbiased_gradient": Claim(("kl",), "the expectation of its gradient, token by token, is that of KL(π || π_ref)"),
     "zero_expected_gradient": Claim(("kl",), "the expectation of its gradient is zero: as a loss it only adds noise"),

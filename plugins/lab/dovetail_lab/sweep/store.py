@@ -20,6 +20,7 @@ Everything that shows a sweep reads these files and nothing else, so it works wh
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -35,7 +36,7 @@ import attrs
 
 from dovetail.config import Config, dump
 from dovetail.errors import RunError, listing, nearest
-from dovetail.run.files import hold, is_held, read_json, read_text, write_whole
+from dovetail.run.files import hold, read_json, read_text, write_whole
 from dovetail.run.folder import branch_folder
 from dovetail_lab.recorded import figures, fitted, value_of
 from dovetail_lab.sweep.same import refuse_other_trials
@@ -376,3 +377,15 @@ class Store:
         except FileNotFoundError:
             return []
         return text.splitlines()[-lines:]
+
+
+def is_held(path: Path) -> bool:
+    """Return whether a process holds a file's lock."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

@@ -25,7 +25,7 @@ KEEPS: Final = "keeps_choices"
 """The claim of an engine that it records them."""
 
 
-def check_replayed(config: Config) -> None:
+def check_routing(config: Config) -> None:
     """Refuse to replay the choices of an engine that does not record them, or of episodes.
 
     Raises:

@@ -21,7 +21,7 @@ from tests.model.folders import config_of
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError, PluginError
 from dovetail.plan.planner import plan_step
-from dovetail.plan.replayed import CHOICES, check_recorded
+from dovetail.plan.routing import CHOICES, check_recorded
 from dovetail.protocols import Completions
 from dovetail.step.algorithm import assemble
 from dovetail.step.forward import AGREEMENT
