@@ -39,7 +39,9 @@ def stub_of(kind: Kind) -> Any:
     names = methods_of(protocol) if protocol else {}
     if "__call__" in names or not names:
         return stub
-    return attrs.frozen(type("Stub", (), {name: () if isinstance(names[name], property) else method for name in names}))
+    members = {name: () if isinstance(names[name], property) else method for name in names}
+    constant = {"declares": {"constant": True}} if kind.name.endswith("_controller") else {}  # a zero stays zero
+    return attrs.frozen(type("Stub", (), members | constant))
 
 
 def grpo(logps: Any, mask: Any, *, epsilon_low: float = 0.2, epsilon_high: float = 0.2) -> Any:
