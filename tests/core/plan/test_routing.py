@@ -258,7 +258,10 @@ def test_an_engine_that_returns_none_although_it_claims_to_is_refused():
 def small(path, *overrides):
     """Return the settings of a few steps of a small mixture."""
     others = [setting for setting in TINY if not setting.startswith("model.decoder")]
-    return [*others, *mixture(path, 300), "sft.steps=0", REPLAY, *overrides]
+    rewarded = (
+        "task.arithmetic.train_size=10000",
+    )  # of its first prompts one has completions that are not all the same
+    return [*others, *rewarded, *mixture(path, 300), "sft.steps=0", REPLAY, *overrides]
 
 
 def records(folder):
