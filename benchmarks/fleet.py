@@ -219,7 +219,7 @@ def training(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Train behind 1, 2 and 4 accelerators, and simulate more of them from the run with one."""
     from dovetail.config import load
     from dovetail.run.files import read_lines
-    from dovetail.train.loop import train
+    from dovetail.training.loop import train
     from dovetail_lab.simulate.fit import fit
 
     accelerator = json.dumps([options.step, options.slots, options.mean, options.sigma, 5])

@@ -33,7 +33,7 @@ from dovetail.step.buckets import Buckets, fill
 from dovetail.step.moment import Moment
 from dovetail.step.scoring import Scoring
 from dovetail.step.update import Trained, Update, mini_batches
-from dovetail.train.models import Models
+from dovetail.training.models import Models
 from dovetail_memory.micro_batch import in_update
 
 RAGGED = ("train.prompts=4", "train.group_size=8", "train.max_prompt_tokens=64", "sampling.max_tokens=512")

@@ -26,8 +26,8 @@ from dovetail.step.algorithm import assemble
 from dovetail.step.moment import Moment
 from dovetail.step.scoring import Scoring
 from dovetail.step.update import Trained, Update, mini_batches
-from dovetail.train.models import Models, in_mode
-from dovetail.train.settled import sizing
+from dovetail.training.models import Models, in_mode
+from dovetail.training.settled import sizing
 from dovetail_kit.machine.survey import survey
 from dovetail_lab.sweep.population import Population
 

@@ -28,8 +28,8 @@ from dovetail.config import load
 from dovetail.devices.mesh import Devices
 from dovetail.protocols import Settled
 from dovetail.step.algorithm import assemble
-from dovetail.train.loop import train
-from dovetail.train.models import Models
+from dovetail.training.loop import train
+from dovetail.training.models import Models
 from dovetail_memory.cost import estimate
 from dovetail_memory.footprint import Footprint
 

@@ -26,7 +26,7 @@ from dovetail.config import load
 from dovetail.devices.mesh import Devices
 from dovetail.protocols import Settled
 from dovetail.step.algorithm import assemble
-from dovetail.train.models import Models
+from dovetail.training.models import Models
 from dovetail_memory import footprint
 from dovetail_memory.device import SHARE
 

@@ -33,10 +33,10 @@ from dovetail.config import load
 from dovetail.hookspecs import hookimpl
 from dovetail.registry import plugin_manager
 from dovetail.run.files import read_lines
-from dovetail.train.drawing import Batch
-from dovetail.train.learner import Learner
-from dovetail.train.loop import train
-from dovetail.train.metrics import Clock
+from dovetail.training.drawing import Batch
+from dovetail.training.learner import Learner
+from dovetail.training.loop import train
+from dovetail.training.metrics import Clock
 
 SIZES = (
     "train.prompts=4",

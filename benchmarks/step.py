@@ -29,7 +29,7 @@ from workloads import WORKLOADS, register
 from dovetail.config import load
 from dovetail.hookspecs import hookimpl
 from dovetail.registry import plugin_manager
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 
 COMPILED = "/jax/core/compile/backend_compile_duration"
 

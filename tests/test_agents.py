@@ -9,7 +9,7 @@ import pytest
 import dovetail
 from dovetail.cli import main
 from dovetail.protocols import Call, Tool, Turn
-from dovetail.train.columns import check_known_columns
+from dovetail.training.columns import check_known_columns
 from dovetail_agent.signature import called, schema
 
 PAGE = (Path(__file__).parents[1] / "docs" / "agents.md").read_text()

@@ -97,8 +97,7 @@ def test_the_config_of_a_run_is_the_one_it_was_trained_with(page):
     assert len(page["samples"]["completion"]) == len(page["samples"]["step"]) > 0
 
 
-def test_training_can_be_called_again_although_its_package_has_the_same_name(page, monkeypatch):
-    """By now `dovetail.train` is the package, as its modules are imported; nothing is left to train."""
+def test_a_finished_run_is_given_back(page):
     assert dovetail.train(page["config"], page["run"].folder).id == page["run"].id
     with pytest.raises(dovetail.DovetailError, match="Did you mean"):
         dovetail.train("quickstart", settings={"train.stps": 3})

@@ -11,7 +11,7 @@ from tests.tiny_folder import write
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.run.summary import series
-from dovetail.train.columns import make_scorer
+from dovetail.training.columns import make_scorer
 
 PAGE = (Path(__file__).parents[1] / "docs" / "own_data.md").read_text()
 SMALLER = ("train.steps=2", "train.prompts=2", "train.group_size=2", "sampling.max_tokens=8", "eval.examples=3")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 PAGE = (Path(__file__).parents[1] / "docs" / "plugins.md").read_text()
 SMALLER = [part for override in (*TINY, "train.steps=2", "sft.steps=2") for part in ("--set", override)]

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.core.train.several import free_port
+from tests.core.training.several import free_port
 
 from dovetail.run.files import read_lines
 

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from tests.core.train.several import ended, start
-from tests.core.train.tiny import TINY
+from tests.core.training.several import ended, start
+from tests.core.training.tiny import TINY
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.core.train.cut_off import cut_off
-from tests.core.train.test_loop import assert_same_parameters
-from tests.core.train.tiny import TINY
+from tests.core.training.cut_off import cut_off
+from tests.core.training.test_loop import assert_same_parameters
+from tests.core.training.tiny import TINY
 from tests.distribution import write_distribution
 
 import dovetail
@@ -28,7 +28,7 @@ from dovetail.registry import _discovered, current
 from dovetail.run.files import read_lines
 from dovetail.run.summary import series
 from dovetail.shipped import find
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_kit.conformance.check import applicable
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.verdict import judge, report
@@ -278,7 +278,7 @@ TESTED = {
     "settings and observers": (THIS, "test_its_observer_has_its_settings_and_its_command_reads_the_run"),
     "commands, recipes": (THIS, "test_its_observer_has_its_settings_and_its_command_reads_the_run"),
     "options and contexts of `dovetail train`": ("tests/core/cli/test_plugin_commands.py", "test_a_plugin_adds_an_option_to_training_and_surrounds_it"),
-    "another evaluation, warm start, or place of the sampler's program": ("tests/core/train/test_channels.py", "test_what_another_plugin_answers_replaces_ours"),
+    "another evaluation, warm start, or place of the sampler's program": ("tests/core/training/test_channels.py", "test_what_another_plugin_answers_replaces_ours"),
 }  # fmt: skip
 """The test of each row of the page's first table."""
 

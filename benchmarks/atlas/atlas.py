@@ -50,7 +50,7 @@ import dovetail
 from dovetail.config import load
 from dovetail.errors import DovetailError
 from dovetail.registry import add_file, current
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_lab.ab.comparison import differences
 from dovetail_lab.evaluation.policy import open_policy
 from dovetail_lab.report.charts import WIDTH

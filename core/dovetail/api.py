@@ -81,7 +81,7 @@ def train(config: Config | str | Path, folder: str | Path | None = None, setting
 
     with prepared(), interruptions():
         from dovetail.run.folder import default_folder
-        from dovetail.train.loop import train as run
+        from dovetail.training.loop import train as run
 
         where = Path(folder or loaded.run.folder or default_folder(loaded, name))
         run(loaded, where)

@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 import attrs
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 import dovetail
 from dovetail.cli import main as command
 from dovetail.config import load
 from dovetail.protocols import Call, Parsed
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 
 SETTINGS = (
     *TINY,

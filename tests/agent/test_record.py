@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 import pytest
 from tests.agent.agent_loop.test_tool_agent import ADD, TOOL, Letters, say
-from tests.core.train.test_loop import assert_same_parameters
+from tests.core.training.test_loop import assert_same_parameters
 
 from dovetail.errors import DovetailWarning, RunError
 from dovetail.host.episodes import Generators

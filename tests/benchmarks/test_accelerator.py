@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from flax import nnx
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.config import load
 from dovetail_memory.cost import estimate

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 from tests.lab.ab import stub
 from tests.lab.report.test_pages import read
 
 from dovetail.config import load
 from dovetail.registry import _discovered, current
 from dovetail.registry.one_file import FILES
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 
 ATLAS = Path(__file__).parents[2] / "benchmarks" / "atlas" / "atlas.py"
 

@@ -19,8 +19,8 @@ from typing import Any
 import attrs
 import jax
 import numpy as np
-from tests.core.train.several import free_port, newest_state
-from tests.core.train.tiny import TINY
+from tests.core.training.several import free_port, newest_state
+from tests.core.training.tiny import TINY
 
 PATIENCE_SECONDS = 600
 RECORDS = ("metrics.jsonl", "samples.jsonl", "eval.jsonl")

@@ -21,8 +21,8 @@ from dovetail.step.forward import ValueModel
 from dovetail.step.moment import Moment
 from dovetail.step.parts import merge
 from dovetail.step.update import Trained, Update, mini_batches
-from dovetail.train.metrics import means
-from dovetail.train.models import split
+from dovetail.training.metrics import means
+from dovetail.training.models import split
 
 VOCAB, WIDTH, PROMPTS, GROUP, PROMPT, TOKENS = 11, 4, 3, 4, 3, 7
 SILENT = 0

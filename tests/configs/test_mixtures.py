@@ -9,14 +9,14 @@ import jax
 import numpy as np
 import pytest
 from tests.configs.step import GROUP, PROMPTS, TOKENS, episodes, one_step, without_observations
-from tests.core.train.test_episodes import GUESSING, short, won
+from tests.core.training.test_episodes import GUESSING, short, won
 from tests.sampled import sampled
 
 import dovetail
 from dovetail.config import Config, load
 from dovetail.errors import PlanError
 from dovetail.registry import current
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 
 COUNT, SLOW, FAST = 240, 60, 10
 """Seeds of all mixtures, of those of the slow suite, and of those of the fast one; names are dealt one after another."""

@@ -8,8 +8,8 @@ import json
 
 import numpy as np
 import pytest
-from tests.core.train.test_role_models import exported
-from tests.core.train.tiny import TINY
+from tests.core.training.test_role_models import exported
+from tests.core.training.tiny import TINY
 from tests.model.gguf_files import tokenizer_metadata, write_folder
 from tests.sampled import sampled
 from tests.tiny_folder import GEMMA2, LLAMA, QWEN2, write
@@ -17,7 +17,7 @@ from tests.tiny_folder import GEMMA2, LLAMA, QWEN2, write
 from dovetail.config import load
 from dovetail.run.summary import series
 from dovetail.shipped import find, folder
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_memory.cost import estimate
 
 BRIEF = ("sft.steps=0", "train.steps=2", "eval.every=2", "critic.warmup_steps=1", "model.decoder.layers=1")

@@ -6,13 +6,13 @@ import sys
 import threading
 
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 import dovetail
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.interruptions import interruptions, stop_if_asked
-from dovetail.train.learner import Learner
+from dovetail.training.learner import Learner
 
 
 class _Dropped:

@@ -103,7 +103,7 @@ def test_its_config_trains(installed, tmp_path):
     import numpy as np
 
     from dovetail.config import load
-    from dovetail.train.loop import train
+    from dovetail.training.loop import train
 
     registry, _ = discover()
     lake = EXAMPLE / "dovetail_environments" / "configs" / "lake.gin"

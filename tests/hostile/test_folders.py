@@ -16,7 +16,7 @@ from dovetail.errors import ConfigError, RunError
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.files import read_lines
 from dovetail.run.folder import open_folder
-from dovetail.train.settled import _kept
+from dovetail.training.settled import _kept
 from dovetail_lab.evaluation.lines import open_lines
 
 RUN = {

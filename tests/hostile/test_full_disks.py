@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 PROGRAM = [sys.executable, "-m", "dovetail"]
 SECONDS = 300

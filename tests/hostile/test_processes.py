@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail_lab.sweep import Store
 

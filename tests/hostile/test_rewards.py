@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 from tests.core.host.test_rewards import EXAMPLES, scorer
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 from tests.executor.pool import cases
 from tests.hostile.case import attempt_call
 
@@ -18,7 +18,7 @@ from dovetail.config import load
 from dovetail.errors import ConfigError, DovetailWarning, RewardError
 from dovetail.host import slow
 from dovetail.protocols import Completions
-from dovetail.train.columns import make_scorer
+from dovetail.training.columns import make_scorer
 from dovetail_executor.pool.processes import Processes
 from dovetail_reward.reward.compute_score import ComputeScore
 from dovetail_reward.reward.functions import Functions

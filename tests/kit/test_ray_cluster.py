@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from tests.core.train.several import free_port
+from tests.core.training.several import free_port
 
 from dovetail.errors import ConfigError
 from dovetail_kit.ray_cluster import join

@@ -1,15 +1,15 @@
 """A run that keeps its samples, and a second run trained from them."""
 
 import pytest
-from tests.core.train.test_loop import assert_same_parameters
-from tests.core.train.tiny import TINY
+from tests.core.training.test_loop import assert_same_parameters
+from tests.core.training.tiny import TINY
 
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import RunError
 from dovetail.run.blocks import block, blocks
 from dovetail.run.journal import MESSAGES
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_lab.kept import kept_by
 from dovetail_rollout.rollout.vanilla import Vanilla
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 import dovetail
 from dovetail.cli import main

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.config import load
 from dovetail.errors import DataError
-from dovetail.train.setup import set_up
-from dovetail.train.texts import demonstrations
+from dovetail.training.setup import set_up
+from dovetail.training.texts import demonstrations
 from dovetail_loss.warm_start import as_batch, longest
 
 

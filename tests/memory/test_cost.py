@@ -6,12 +6,12 @@ import json
 
 import jax
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.devices.mesh import Devices
-from dovetail.train.models import Models
+from dovetail.training.models import Models
 from dovetail_memory.cost import estimate
 
 REPLAY = ("train.replay=recent", "replay.recent.groups=2")

@@ -10,7 +10,7 @@ from dovetail.config import load
 from dovetail.devices.mesh import Devices
 from dovetail.protocols import Settled
 from dovetail.step.algorithm import assemble
-from dovetail.train.models import Models
+from dovetail.training.models import Models
 from dovetail_memory.footprint import Footprint
 from dovetail_memory.liveness import FRAGMENTS, traced
 

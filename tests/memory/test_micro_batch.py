@@ -4,10 +4,10 @@ import attrs
 import jax
 import pytest
 from flax import nnx
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.config import load
-from dovetail.train.models import split
+from dovetail.training.models import split
 from dovetail_memory.micro_batch import CPU_TOKENS, MEMORY_SHARE, Work, in_update, in_warm_start
 
 WORK = Work(rows=96, group_size=8, prompt_tokens=100, max_tokens=50)

@@ -6,7 +6,7 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 import dovetail_optim
 from dovetail.config import load

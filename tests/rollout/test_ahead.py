@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import attrs
 import pytest
 from orbax.checkpoint import CheckpointManager
-from tests.core.train.cut_off import cut_off
-from tests.core.train.several import ended, start
-from tests.core.train.test_loop import assert_same_parameters
-from tests.core.train.tiny import TINY
+from tests.core.training.cut_off import cut_off
+from tests.core.training.several import ended, start
+from tests.core.training.test_loop import assert_same_parameters
+from tests.core.training.tiny import TINY
 from tests.sampled import sampled
 
 import dovetail
@@ -27,11 +27,11 @@ from dovetail.run.files import read_lines
 from dovetail.run.journal import CLOCKED, FILES, MESSAGES, Journal
 from dovetail.run.summary import series
 from dovetail.spans import Span
-from dovetail.train.drawing import Drawing
-from dovetail.train.learner import Learner
-from dovetail.train.loop import train
-from dovetail.train.metrics import Clock
-from dovetail.train.order import Task, tasks
+from dovetail.training.drawing import Drawing
+from dovetail.training.learner import Learner
+from dovetail.training.loop import train
+from dovetail.training.metrics import Clock
+from dovetail.training.order import Task, tasks
 from dovetail_memory.cost import estimate
 from dovetail_rollout.ahead import Ahead
 from dovetail_rollout.rollout.vanilla import Vanilla, VanillaEngine

@@ -2,10 +2,10 @@
 
 import re
 
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.config import load
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 
 
 def test_the_first_step_is_not_silent_and_a_quick_one_is(tmp_path, capsys):

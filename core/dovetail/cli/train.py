@@ -64,7 +64,7 @@ def train_command(options: argparse.Namespace) -> int:
     prepare()
     from dovetail.devices.presence import devices
     from dovetail.run.folder import default_folder
-    from dovetail.train.loop import train
+    from dovetail.training.loop import train
 
     chosen = options.folder or (Path(loaded.run.folder) if loaded.run.folder else None)
     where = chosen or default_folder(loaded, path.stem)

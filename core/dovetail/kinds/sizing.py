@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dovetail.devices.mesh import Devices
     from dovetail.kinds.model import Weights
     from dovetail.step.algorithm import Algorithm
-    from dovetail.train.models import Models
+    from dovetail.training.models import Models
 
 __all__ = ["DoesNotFit", "Settled", "Sizing"]
 

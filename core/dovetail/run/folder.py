@@ -41,7 +41,7 @@ LIBRARIES += ("flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepi
 CONFIG, IDENTITY, ENVIRONMENT, LOCK = "config.gin", "run.json", "environment.json", "lock"
 CHECKPOINTS = "checkpoints"
 MEMORY = "memory.json"
-"""The sizes with which a run began; see `dovetail.train.settled`."""
+"""The sizes with which a run began; see `dovetail.training.settled`."""
 SHOWN_DIFFERENCES = 8
 
 

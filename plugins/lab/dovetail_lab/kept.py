@@ -14,16 +14,16 @@ from dovetail.errors import RunError
 from dovetail.protocols import Weights
 from dovetail.run.blocks import blocks
 from dovetail.run.journal import MESSAGES
-from dovetail.train import in_flight
-from dovetail.train.channels import Opening
-from dovetail.train.drawing import Cursor, Message
-from dovetail.train.metrics import Clock
-from dovetail.train.order import InOrder, Task
+from dovetail.training import in_flight
+from dovetail.training.channels import Opening
+from dovetail.training.drawing import Cursor, Message
+from dovetail.training.metrics import Clock
+from dovetail.training.order import InOrder, Task
 
 
 @attrs.define(kw_only=True)
 class Kept(InOrder):
-    """The messages that a run has taken from its sampler, in the same order; see `dovetail.train.channels.End`."""
+    """The messages that a run has taken from its sampler, in the same order; see `dovetail.training.channels.End`."""
 
     path: Path
     cursor: Cursor

@@ -113,7 +113,7 @@ class OpenPolicy:
         Raises:
             DovetailError: as `generate`.
         """
-        from dovetail.train.texts import prompts as fitting
+        from dovetail.training.texts import prompts as fitting
         from dovetail_lab.evaluation.generate import Generator
         from dovetail_lab.evaluation.room import Batch
 

@@ -24,11 +24,11 @@ from dovetail.step.forward import Model, quantities
 from dovetail.step.gradients import Optimiser, accumulate
 from dovetail.step.parts import Floats, Part, Sums, masked_sum
 from dovetail.step.update import Trained
-from dovetail.train.metrics import Clock, means
-from dovetail.train.session import SFT, Run
-from dovetail.train.settled import sizing
-from dovetail.train.setup import Setup
-from dovetail.train.texts import demonstrations
+from dovetail.training.metrics import Clock, means
+from dovetail.training.session import SFT, Run
+from dovetail.training.settled import sizing
+from dovetail.training.setup import Setup
+from dovetail.training.texts import demonstrations
 
 
 def warm_start(run: Run) -> Any:

@@ -24,8 +24,8 @@ from dovetail.plan.sizes import rows_of_step
 from dovetail.protocols import DoesNotFit, Weights
 from dovetail.step.algorithm import Algorithm, assemble
 from dovetail.step.buckets import described
-from dovetail.train.models import Models, in_mode
-from dovetail.train.settled import sizing
+from dovetail.training.models import Models, in_mode
+from dovetail.training.settled import sizing
 from dovetail_memory.footprint import Footprint
 
 

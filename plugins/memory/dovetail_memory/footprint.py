@@ -24,7 +24,7 @@ from dovetail.step.forward import LOGITS_PER_CHUNK
 from dovetail.step.gradients import Optimiser, accumulate
 from dovetail.step.scoring import Scoring
 from dovetail.step.update import Trained
-from dovetail.train.models import Models, in_mode
+from dovetail.training.models import Models, in_mode
 from dovetail_memory.device import base
 from dovetail_memory.liveness import Traced, traced
 from dovetail_memory.micro_batch import Work, in_update

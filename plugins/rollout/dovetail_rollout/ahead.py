@@ -1,6 +1,6 @@
 """Sampling ahead: the sampler's program in a thread of its own, while the trainer updates.
 
-The two programs still compute the same messages however fast they are; see `dovetail.train.channels`.
+The two programs still compute the same messages however fast they are; see `dovetail.training.channels`.
 
 With `train.in_flight` the sampler's program does look for newer weights while it draws a batch, and then its messages
 depend on how fast the trainer is. They are still at most k updates old, and evaluations still have the weights of v.
@@ -20,13 +20,13 @@ from dovetail import progress
 from dovetail.devices.population import CURRENT
 from dovetail.plan.roles import ROLLOUT
 from dovetail.protocols import Weights
-from dovetail.train.channels import InTurn
-from dovetail.train.drawing import Drawing, Message
-from dovetail.train.drawn import Extras
-from dovetail.train.in_flight import Cut
-from dovetail.train.metrics import WAITED, Clock
-from dovetail.train.order import Task
-from dovetail.train.setup import Setup
+from dovetail.training.channels import InTurn
+from dovetail.training.drawing import Drawing, Message
+from dovetail.training.drawn import Extras
+from dovetail.training.in_flight import Cut
+from dovetail.training.metrics import WAITED, Clock
+from dovetail.training.order import Task
+from dovetail.training.setup import Setup
 
 SAMPLER: Final = "sampler"
 

@@ -15,7 +15,7 @@ from dovetail.errors import printable
 from dovetail.progress import in_bytes, is_watched
 from dovetail.run.files import write_whole
 from dovetail.step.buckets import described
-from dovetail.train.setup import Setup
+from dovetail.training.setup import Setup
 from dovetail_memory.device import memory_of
 from dovetail_sink.pulse import told
 

@@ -5,13 +5,13 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.config import load
 from dovetail.errors import ConfigError, DataError
 from dovetail.host.speakers import Speakers
 from dovetail.run import checkpoint
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_advantage.advantage.rae import RoleConditioned
 
 

@@ -8,7 +8,7 @@ from dovetail.config import load
 from dovetail.host.episodes import Generators
 from dovetail.protocols import Call
 from dovetail.shipped import find
-from dovetail.train.texts import open_loop
+from dovetail.training.texts import open_loop
 from dovetail_agent.interaction.frozen_lake import MOVES, moved, solution
 from dovetail_agent.task.local_search import RIVERS, world
 from dovetail_agent.tool_format.hermes import Hermes

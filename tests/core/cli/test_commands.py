@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.cli import main
 from dovetail.kinds import STAGES

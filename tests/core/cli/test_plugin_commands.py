@@ -8,7 +8,7 @@ from tests.distribution import write_distribution
 from dovetail.cli import main, parse
 from dovetail.errors import DovetailWarning
 from dovetail.registry import _discovered
-from dovetail.train import loop
+from dovetail.training import loop
 
 HELLO = """
 import dovetail

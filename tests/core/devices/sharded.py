@@ -18,7 +18,7 @@ from dovetail.step.algorithm import assemble
 from dovetail.step.collect import Collector
 from dovetail.step.forward import Model, hidden_states, quantities
 from dovetail.step.update import Trained, Update, mini_batches
-from dovetail.train.models import Models
+from dovetail.training.models import Models
 
 VOCAB = 32
 MESHES = ((1, 1), (8, 1), (1, 2), (4, 2))

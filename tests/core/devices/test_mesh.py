@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.core.devices.sharded import MESHES, VARIANTS
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 from tests.devices import EIGHT
 
 from dovetail.config import load
@@ -19,7 +19,7 @@ from dovetail.config.settings import Mesh
 from dovetail.devices.mesh import Devices, to_device, to_host
 from dovetail.errors import ConfigError
 from dovetail.run.summary import series
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 
 ROOT = Path(__file__).parents[3]
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 from tests.devices import EIGHT
 
 import dovetail
@@ -18,7 +18,7 @@ from dovetail.config.settings import Mesh
 from dovetail.devices.mesh import Devices
 from dovetail.devices.population import CURRENT
 from dovetail.errors import ConfigError, PlanError
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_lab.sweep.population import Population
 from dovetail_memory.cost import estimate
 

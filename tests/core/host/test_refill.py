@@ -9,7 +9,7 @@ from dovetail.host.refill import refill
 from dovetail.host.rewards import Scores
 from dovetail.host.sampling import Sampled
 from dovetail.protocols import Completions
-from dovetail.train.metrics import rollout_metrics
+from dovetail.training.metrics import rollout_metrics
 
 
 def a_round(number, prompts=3, samples=2, tokens=4):

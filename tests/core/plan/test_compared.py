@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError
 from dovetail.step.algorithm import assemble
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_kit.notices import warnings
 
 TIS = "train.correction=['tis_token']"

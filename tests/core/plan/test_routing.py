@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from flax import nnx
 from tests.core.step.test_update import PLAIN, VOCAB, change, collect, evaluate, fields, sampled
-from tests.core.train.cut_off import cut_off
-from tests.core.train.tiny import TINY
+from tests.core.training.cut_off import cut_off
+from tests.core.training.tiny import TINY
 from tests.devices import EIGHT
 from tests.model.folders import config_of
 
@@ -25,8 +25,8 @@ from dovetail.plan.routing import CHOICES, check_recorded
 from dovetail.protocols import Completions
 from dovetail.step.algorithm import assemble
 from dovetail.step.forward import AGREEMENT
-from dovetail.train.loop import train
-from dovetail.train.models import split
+from dovetail.training.loop import train
+from dovetail.training.models import split
 from dovetail_memory.cost import estimate
 
 REPLAY = "train.replay_choices=True"
@@ -314,7 +314,7 @@ def test_devices_that_share_a_model_replay_as_one_does(tmp_path):
     }
     settings = small(tmp_path / "model", "train.mini_batch_size=8")
     runs = json.dumps([[str(tmp_path / name), [*settings, *mesh]] for name, mesh in meshes.items()])
-    command = [sys.executable, "-m", "tests.core.train.placed", runs]
+    command = [sys.executable, "-m", "tests.core.training.placed", runs]
     subprocess.run(command, env=EIGHT, cwd=Path(__file__).parents[3], check=True)
     for name in ("mesh", "across"):
         for found, expected in zip(records(tmp_path / name), records(tmp_path / "one"), strict=True):

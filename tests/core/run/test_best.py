@@ -6,14 +6,14 @@ import math
 
 import jax.numpy as jnp
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.config import load
 from dovetail.errors import ConfigError, RunError
 from dovetail.run.best import check_best, scores
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.opened import open_run
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 
 KEPT = ("run.keep_best='eval/accuracy'", "run.keep_checkpoints=1")
 

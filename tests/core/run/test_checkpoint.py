@@ -11,7 +11,7 @@ import pytest
 
 from dovetail.errors import RunError
 from dovetail.run.checkpoint import Checkpoints, Saved
-from dovetail.train import in_flight
+from dovetail.training import in_flight
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from dovetail.config import load
 from dovetail.errors import ConfigError, DataError, PlanError, PluginError
 from dovetail.host.prompts import answers
 from dovetail.step import forward
-from dovetail.train.metrics import means
+from dovetail.training.metrics import means
 from dovetail_kit.notices import warnings
 
 

@@ -21,7 +21,7 @@ from dovetail.step.algorithm import Sizes, assemble
 from dovetail.step.buckets import Buckets
 from dovetail.step.forward import ValueModel
 from dovetail.step.update import Trained, Update
-from dovetail.train.models import split
+from dovetail.training.models import split
 
 GRADIENT = ("train.optimizer=sgd", "train.lr=1.0", "train.max_grad_norm=1e9", "train.lr_schedule=constant")
 SMALL = (*GRADIENT, "train.lr=0.01")

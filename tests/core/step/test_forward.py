@@ -16,7 +16,7 @@ from dovetail.field.logps import logps
 from dovetail.protocols import Weights
 from dovetail.step.forward import Model, ValueModel, quantities, values
 from dovetail.step.parts import masked_sum
-from dovetail.train.models import split
+from dovetail.training.models import split
 
 WANTED = parts("logps", "entropy", "sum_pi_squared")
 

@@ -28,7 +28,7 @@ from dovetail.step.algorithm import assemble
 from dovetail.step.buckets import Buckets
 from dovetail.step.packing import PACKED, first_fit, laid_out, pack, positions, unpack
 from dovetail.step.update import Trained, Update
-from dovetail.train.metrics import means
+from dovetail.training.metrics import means
 from dovetail_kit.notices import warnings
 
 PACKING = "train.packing=True"

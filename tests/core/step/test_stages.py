@@ -11,7 +11,7 @@ from dovetail.errors import PluginError
 from dovetail.kinds import STAGES, Kind
 from dovetail.registry import Origin, current
 from dovetail.step.update import mini_batches
-from dovetail.train.metrics import means
+from dovetail.training.metrics import means
 
 ON_POLICY = (*PLAIN, "train.policy_loss=reinforce", "train.monitor=()")
 """Settings without any forward pass except the update's."""

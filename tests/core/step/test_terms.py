@@ -25,7 +25,7 @@ from dovetail.plan.roles import INPUTS
 from dovetail.registry import Origin, current
 from dovetail.step.forward import Model, quantities
 from dovetail.step.update import mini_batches
-from dovetail.train.metrics import means
+from dovetail.training.metrics import means
 
 BASE = (*PLAIN, "train.policy_loss=reinforce", "train.monitor=()")
 

@@ -17,8 +17,8 @@ from dovetail.step.forward import Model, ValueModel, hidden_states, quantities, 
 from dovetail.step.moment import Moment
 from dovetail.step.parts import Part, masked_sum
 from dovetail.step.update import Trained, Update, mini_batches
-from dovetail.train.metrics import means
-from dovetail.train.models import split
+from dovetail.training.metrics import means
+from dovetail.training.models import split
 
 VOCAB = 23
 MODEL = ["model.decoder.width=16", "model.decoder.layers=1", "model.decoder.heads=2", "model.decoder.kv_heads=1"]

@@ -12,7 +12,7 @@ from dovetail.errors import PluginError
 from dovetail.registry import Component, Origin
 from dovetail.step.parts import Part
 from dovetail.step.view import View, check_shape, run_stage
-from dovetail.train.metrics import means
+from dovetail.training.metrics import means
 
 ORIGIN = Origin("acme", "1", "acme")
 MASK = jnp.array([[True, True, True], [True, True, False]])

@@ -6,14 +6,14 @@ import signal
 import time
 
 import pytest
-from tests.core.train.several import PATIENCE_SECONDS, assert_same_state, ended, free_port, start, start_several
-from tests.core.train.tiny import TINY
+from tests.core.training.several import PATIENCE_SECONDS, assert_same_state, ended, free_port, start, start_several
+from tests.core.training.tiny import TINY
 from tests.rollout.fake_vllm import FakeVllm
 from tests.rollout.hosted_case import Drawer
 from tests.tiny_folder import write
 
 from dovetail.config import load
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_lab.evaluation.policy import open_policy
 
 LEAST = ("sft.steps=0", "train.steps=1", "eval.every=None", "run.checkpoint_every=1", "model.decoder.width=8")

@@ -7,8 +7,8 @@ import time
 
 import jax
 import pytest
-from tests.core.train.several import ended, free_port, start_several
-from tests.core.train.tiny import TINY
+from tests.core.training.several import ended, free_port, start_several
+from tests.core.training.tiny import TINY
 
 from dovetail.cli import main, parse
 from dovetail.config import load

@@ -5,14 +5,14 @@ import os
 import attrs
 import pytest
 from tests.agent.agent_loop.test_tool_agent import ADD, begin, say
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 from tests.executor.pool import cases
 
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, RewardError
 from dovetail.protocols import Tool
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_executor.pool.processes import Processes
 
 POOL = Processes(workers=2, seconds=30.0)

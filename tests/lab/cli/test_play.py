@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.cli import main
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.cli import main
 from dovetail.config import load

@@ -1,7 +1,7 @@
 """`dovetail train --profile`: the steps of a window, in a trace that other programs open."""
 
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.cli import main
 from dovetail.errors import ConfigError

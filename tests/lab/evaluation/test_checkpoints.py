@@ -7,7 +7,7 @@ from contextlib import closing
 
 import jax.numpy as jnp
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.config import load
 from dovetail.errors import RunError

@@ -5,15 +5,15 @@ import re
 import attrs
 import numpy as np
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError, PluginError
 from dovetail.host.completer import Completer
 from dovetail.host.sampling import Sampler
-from dovetail.train.columns import make_scorer
-from dovetail.train.texts import prompts
+from dovetail.training.columns import make_scorer
+from dovetail.training.texts import prompts
 from dovetail_lab.evaluation.checks import make_answers, make_checks
 from dovetail_lab.evaluation.evaluate import Evaluator
 from dovetail_lab.evaluation.report import figures

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dovetail.config import load
-from dovetail.train.columns import make_scorer
+from dovetail.training.columns import make_scorer
 from dovetail_lab.evaluation.report import ends_of, figures
 from dovetail_lab.evaluation.statistics import wilson
 

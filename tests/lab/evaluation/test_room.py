@@ -2,12 +2,12 @@
 
 import attrs
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.config import load
 from dovetail.devices.mesh import Devices
 from dovetail.protocols import DoesNotFit
-from dovetail.train.models import Models
+from dovetail.training.models import Models
 from dovetail_lab.evaluation.room import Batch, Room
 from dovetail_memory import device
 

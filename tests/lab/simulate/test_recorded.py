@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from tests.core.train.test_oversample import MORE, WANTED, config
+from tests.core.training.test_oversample import MORE, WANTED, config
 
 from dovetail.cli import main
 from dovetail.run.files import read_lines
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_lab.simulate.fit import fit
 
 PARTS = ("rollout", "reward", "waiting", "scoring", "update", "sync")

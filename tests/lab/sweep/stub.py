@@ -25,7 +25,7 @@ STEPS, SLOW_STEPS = 5, 25
 
 
 def train(config, folder: Path) -> None:
-    """Write the same files to a folder as `dovetail.train.loop.train`, without training."""
+    """Write the same files to a folder as `dovetail.training.loop.train`, without training."""
     (folder / "run.json").write_text(json.dumps({"run_id": run_id(config)}))
     kind = round(config.train.lr, 3)
     done = sum(1 for _ in (folder / "metrics.jsonl").open()) if (folder / "metrics.jsonl").exists() else 0
@@ -102,7 +102,7 @@ if __name__ == "__main__":
                 sys.exit(128 + came[0])
     else:
         for name, content in (
-            ("dovetail.train.loop", {"train": train}),
+            ("dovetail.training.loop", {"train": train}),
             ("dovetail_lab.summary", {"summarise": str}),
             ("dovetail.run.process", {"prepare": lambda: None}),
         ):

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 from tests.lab.sweep.test_worker import Here
 
 from dovetail.config import load_experiment
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_executor.executor.local import Local
 from dovetail_lab.sweep import Store
 from dovetail_lab.sweep.commands import perform

@@ -10,10 +10,10 @@ import time
 
 import jax.monitoring
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.config import load
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_lab.sweep import Point, Quiet, Store, Terms, drive, plan_trials, population, run_job, worker
 
 SETS = [*TINY, "sft.steps=2", "train.steps=2", "train.kl_coef=0.1"]

@@ -10,7 +10,7 @@ from tests.loss.batch import Batch, select
 
 import dovetail
 from dovetail.step.mismatch import corrected, effective_sample_size, mismatch
-from dovetail.train.metrics import means
+from dovetail.training.metrics import means
 
 
 def correct(name: str, fields: Batch, **params: Any) -> tuple[jax.Array, jax.Array]:

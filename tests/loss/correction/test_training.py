@@ -6,13 +6,13 @@ import math
 from pathlib import Path
 
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError
 from dovetail.run.files import read_lines
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 
 SHORT = ("train.steps=1", "sft.steps=0", "eval.examples=2", "eval.every=1")
 

@@ -9,7 +9,7 @@ from tests.core.step.test_update import PLAIN, change, collect, in_micro_batches
 
 import dovetail
 from dovetail.config import load
-from dovetail.train.metrics import means
+from dovetail.training.metrics import means
 
 RANKED = {
     "clip_cov": ("field.clip_cov_tokens.fraction=0.2", "field.clip_cov_tokens.lower=0.0"),

@@ -23,7 +23,7 @@ from dovetail.errors import ConfigError
 from dovetail.protocols import Weights
 from dovetail.step.algorithm import assemble
 from dovetail.step.parts import masked_sum
-from dovetail.train.metrics import means
+from dovetail.training.metrics import means
 from dovetail_loss.loss_agg.token_mean import token_mean
 
 ALONE = (*PLAIN, "train.policy_loss=zero", "train.monitor=()")

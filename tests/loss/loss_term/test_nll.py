@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 import dovetail
 from dovetail.config import load
 from dovetail.errors import DataError
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_loss.loss_agg.sequence_mean_token_sum import sequence_mean_token_sum
 from dovetail_loss.loss_term.nll import nll
 

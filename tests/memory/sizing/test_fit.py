@@ -3,15 +3,15 @@
 import attrs
 import jax
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.devices.mesh import Devices
 from dovetail.protocols import DoesNotFit, Settled
 from dovetail.step.algorithm import assemble
-from dovetail.train.models import Models
-from dovetail.train.settled import sizing
+from dovetail.training.models import Models
+from dovetail.training.settled import sizing
 from dovetail_memory import device, footprint
 from dovetail_memory.footprint import Footprint
 from dovetail_memory.micro_batch import in_update

@@ -6,7 +6,7 @@ from flax import nnx
 
 import dovetail
 from dovetail.errors import ConfigError
-from dovetail.train.models import split
+from dovetail.training.models import split
 from dovetail_model.adapter.lora import LoRA, linears
 from dovetail_model.model.decoder import Decoder
 

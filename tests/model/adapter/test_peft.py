@@ -6,14 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 from tests.model.folders import FIXTURES, Given
 from tests.model.huggingface.test_export import adapted, load
 from tests.tiny_folder import write
 
 from dovetail.config import load as load_config
 from dovetail.errors import ConfigError
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_model.adapter.lora import linears
 from dovetail_model.adapter.peft import CONFIG, WEIGHTS, Peft
 from dovetail_model.huggingface.export import save_adapter

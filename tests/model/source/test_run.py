@@ -1,14 +1,14 @@
 """A run on a model from the hub, from its GGUF file to the folder that is exported."""
 
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 from tests.model.gguf_files import tokenizer_metadata, write_folder
 from tests.model.source.conftest import forget
 from tests.tiny_folder import write
 
 from dovetail.config import load
 from dovetail.errors import ConfigError
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_lab.evaluation.policy import open_policy
 from dovetail_model.model.pretrained import Pretrained
 from dovetail_model.tokenizer.huggingface import HuggingFace

@@ -12,7 +12,7 @@ import pytest
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError, RewardError
-from dovetail.train.columns import make_scorer
+from dovetail.training.columns import make_scorer
 from dovetail_kit.workers import CallError
 from dovetail_reward.reward._own import load_function
 from dovetail_reward.reward.compute_score import ComputeScore

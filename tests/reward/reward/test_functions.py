@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 
 import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError, RewardError
-from dovetail.train.columns import make_scorer
-from dovetail.train.loop import train
+from dovetail.training.columns import make_scorer
+from dovetail.training.loop import train
 
 PATH = str(Path(__file__).with_name("own_functions.py"))
 RECORDS = [{"prompt": "6 * 7?", "answer": "42"}, {"prompt": "1?", "answer": "1"}]

@@ -4,8 +4,8 @@ import signal
 import time
 
 import pytest
-from tests.core.train.several import PATIENCE_SECONDS, assert_same_state, ended, start
-from tests.core.train.tiny import TINY
+from tests.core.training.several import PATIENCE_SECONDS, assert_same_state, ended, start
+from tests.core.training.tiny import TINY
 from tests.rollout.fake_vllm import FakeVllm
 from tests.rollout.hosted_case import Drawer
 

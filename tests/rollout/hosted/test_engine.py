@@ -6,7 +6,7 @@ import signal
 import jax
 import numpy as np
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 from tests.rollout.hosted.test_fleet import FAKE, LINUX, server_of
 
 from dovetail.config import load
@@ -14,8 +14,8 @@ from dovetail.errors import RunError
 from dovetail.run.blocks import blocks
 from dovetail.run.journal import MESSAGES
 from dovetail.run.summary import series
-from dovetail.train.drawing import Drawing
-from dovetail.train.loop import train
+from dovetail.training.drawing import Drawing
+from dovetail.training.loop import train
 from dovetail_rollout.hosted.engine import stopped
 from dovetail_rollout.hosted.seeds import seeds_of
 from dovetail_rollout.hosted.vllm_server import VllmServer

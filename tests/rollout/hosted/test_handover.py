@@ -14,7 +14,7 @@ from dovetail.devices.hand_over import HandOver
 from dovetail.devices.mesh import Devices
 from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Weights
-from dovetail.train.models import split
+from dovetail.training.models import split
 from dovetail_model.adapter.lora import LoRA
 from dovetail_model.huggingface.safetensors import open_folder
 from dovetail_model.model.decoder import Decoder

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 from tests.rollout.hosted.test_fleet import FAKE, LINUX
 
 from dovetail.data import prompt_stream

@@ -16,8 +16,8 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from tests.core.train.test_loop import assert_same_parameters
-from tests.core.train.tiny import TINY as SETS
+from tests.core.training.test_loop import assert_same_parameters
+from tests.core.training.tiny import TINY as SETS
 from tests.devices import EIGHT
 from tests.model.folders import FIXTURES
 from tests.rollout.hosted.test_fleet import LINUX, batch, pid_of, synced, until
@@ -28,8 +28,8 @@ from dovetail.config import load
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.run.files import read_lines
 from dovetail.spans import Span
-from dovetail.train.learner import Learner
-from dovetail.train.loop import train
+from dovetail.training.learner import Learner
+from dovetail.training.loop import train
 from dovetail_kit.rollout import EngineCase, Numbers
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM

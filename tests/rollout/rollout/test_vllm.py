@@ -18,7 +18,7 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 from tests.rollout.fake_vllm import FakeVllm
 from tests.rollout.hosted.test_fleet import FAKE, LINUX, server_of
 from tests.rollout.hosted_case import Drawer, case, models, qwen2
@@ -29,8 +29,8 @@ from dovetail.errors import ConfigError, RunError
 from dovetail.protocols import Weights
 from dovetail.run.files import read_lines
 from dovetail.run.summary import series
-from dovetail.train.loop import train
-from dovetail.train.setup import set_up
+from dovetail.training.loop import train
+from dovetail.training.setup import set_up
 from dovetail_kit.rollout import CHECKS, Numbers
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM

@@ -17,14 +17,14 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
-from tests.core.train.tiny import TINY
+from tests.core.training.tiny import TINY
 from tests.rollout.hosted_case import case, models, qwen2
 from tests.rollout.rollout.test_vllm import process_of
 
 import dovetail
 from dovetail.config import load
 from dovetail.host.episodes import Rounds
-from dovetail.train.loop import train
+from dovetail.training.loop import train
 from dovetail_kit.rollout import CHECKS, EngineCase, Numbers, check_close, expected_logps
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM, check_long_prompts_after_a_sync, check_reported_logps, check_sync

@@ -21,19 +21,19 @@ from dovetail.devices.mesh import Devices
 from dovetail.devices.spanning import moved
 from dovetail.plan.roles import ROLLOUT
 from dovetail.protocols import Weights
-from dovetail.train import in_flight
-from dovetail.train.channels import End, opening
-from dovetail.train.drawing import Message
-from dovetail.train.drawn import Extras
-from dovetail.train.metrics import WAITED, Clock
-from dovetail.train.order import InOrder, Task
-from dovetail.train.setup import Setup
+from dovetail.training import in_flight
+from dovetail.training.channels import End, opening
+from dovetail.training.drawing import Message
+from dovetail.training.drawn import Extras
+from dovetail.training.metrics import WAITED, Clock
+from dovetail.training.order import InOrder, Task
+from dovetail.training.setup import Setup
 from dovetail_executor.hosts.own import own_copy, own_devices
 
 
 @attrs.define(kw_only=True)
 class Across(InOrder):
-    """See `dovetail.train.channels.End`; all processes call everything here, in the same order.
+    """See `dovetail.training.channels.End`; all processes call everything here, in the same order.
 
     Attributes:
         curriculum: arrays with the shapes of the curriculum's state; the values are in process 0.

@@ -99,7 +99,7 @@ def _check_loop(config: Config) -> None:
         DovetailError: as the loop says it.
     """
     from dovetail.run.sources import nothing_looked_up
-    from dovetail.train.texts import open_loop
+    from dovetail.training.texts import open_loop
 
     if config.choice("train.agent_loop").component.declares.get("turns"):
         return  # it takes a tokenizer, which there is none of without training

@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     task = _task(options, config)
     task.examples("eval")  # a file that cannot be read is refused before a model is loaded
     prepare()
-    from dovetail.train.texts import prompts
+    from dovetail.training.texts import prompts
     from dovetail_lab.evaluation.generate import Generator
     from dovetail_lab.evaluation.policy import open_policy
     from dovetail_lab.evaluation.room import Batch

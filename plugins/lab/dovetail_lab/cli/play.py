@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     config = asked(options).to_generate(options.sampling)
     warn_of_other_code(options.of, config, SCORES)
     prepare()
-    from dovetail.train.texts import open_loop
+    from dovetail.training.texts import open_loop
     from dovetail_lab.evaluation.play import Person, Shown, example_of, outcome, played, replayed
     from dovetail_lab.evaluation.policy import open_policy, open_tokenizer
     from dovetail_lab.evaluation.room import Batch

@@ -25,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     from dovetail.errors import RunError
     from dovetail.run.folder import CONFIG
     from dovetail.run.process import prepare
-    from dovetail.train.loop import train
+    from dovetail.training.loop import train
     from dovetail_lab.kept import kept_by
     from dovetail_lab.of_run import load_of_run
     from dovetail_lab.summary import summarise

@@ -13,8 +13,8 @@ from dovetail.host.rewards import Scorer
 from dovetail.host.sampling import Sampled, Sampler
 from dovetail.protocols import Example, Sampling, Task
 from dovetail.step import keys
-from dovetail.train.evaluation import Evaluation, Opening
-from dovetail.train.setup import Setup
+from dovetail.training.evaluation import Evaluation, Opening
+from dovetail.training.setup import Setup
 from dovetail_lab.evaluation.batches import in_full_batch
 from dovetail_lab.evaluation.checks import ACCURACY, Answers, Check, make_answers, make_checks
 from dovetail_lab.evaluation.outcomes import Outcomes

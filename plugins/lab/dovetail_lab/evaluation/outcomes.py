@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 
 from dovetail.host.sampling import Sampled
 from dovetail.protocols import Episodes, Example
-from dovetail.train.evaluation import Columns
+from dovetail.training.evaluation import Columns
 from dovetail_lab.evaluation.best_of import majority_at_k, pass_at_k
 from dovetail_lab.evaluation.checks import Answers, Check
 

@@ -27,8 +27,8 @@ from dovetail.protocols import (
 )
 from dovetail.run.files import read_lines
 from dovetail.step import keys
-from dovetail.train.columns import check_interaction, make_scorer
-from dovetail.train.texts import open_loop, prompts
+from dovetail.training.columns import check_interaction, make_scorer
+from dovetail.training.texts import open_loop, prompts
 
 GOES_ON: Final = "\\"
 """At the end of a line: the turn goes on in the next one."""

@@ -20,9 +20,9 @@ from dovetail.run.checkpoint import Checkpoints
 from dovetail.run.files import read_record, writing
 from dovetail.run.folder import CONFIG, IDENTITY
 from dovetail.run.sources import kept_in
-from dovetail.train.models import Models
-from dovetail.train.session import SFT
-from dovetail.train.texts import TOKENIZER, open_loop
+from dovetail.training.models import Models
+from dovetail.training.session import SFT
+from dovetail.training.texts import TOKENIZER, open_loop
 from dovetail_lab.evaluation.checkpoints import NEWEST, find
 from dovetail_lab.evaluation.room import Batch, Room
 

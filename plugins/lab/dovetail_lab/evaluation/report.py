@@ -18,9 +18,9 @@ from dovetail.host.sampling import Sampler
 from dovetail.protocols import Task
 from dovetail.run.files import json_bytes, make_folder, write_whole, writing
 from dovetail.run.folder import CONFIG
-from dovetail.train.columns import make_scorer
-from dovetail.train.evaluation import Columns
-from dovetail.train.texts import prompts
+from dovetail.training.columns import make_scorer
+from dovetail.training.evaluation import Columns
+from dovetail.training.texts import prompts
 from dovetail_lab.evaluation.checks import make_answers, make_checks
 from dovetail_lab.evaluation.evaluate import Evaluator
 from dovetail_lab.evaluation.policy import Policy

@@ -11,7 +11,7 @@ from dovetail.config import Config
 from dovetail.plan.placement import samples_here
 from dovetail.progress import in_bytes
 from dovetail.protocols import DoesNotFit
-from dovetail.train.models import Models
+from dovetail.training.models import Models
 from dovetail_memory.device import allowed, base
 from dovetail_memory.footprint import cache_bytes
 

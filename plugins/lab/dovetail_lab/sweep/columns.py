@@ -10,7 +10,7 @@ from dovetail.host.rewards import ALWAYS, OF_EPISODES, check_columns
 from dovetail.protocols import Task
 from dovetail.run.sources import nothing_looked_up
 from dovetail.step.algorithm import part
-from dovetail.train.columns import check_interaction, check_role_column
+from dovetail.training.columns import check_interaction, check_role_column
 
 CHECKS: Final = ("success", "partial", "format")
 """The settings of `eval` that name a reward."""

@@ -140,7 +140,7 @@ class _ByThread(io.TextIOBase):
 
 def run_trial(store: Store, trial: Trial, end_step: Callable[[], None] = lambda: None) -> None:
     """Train in the trial's folder, from wherever it stands, and record the end."""
-    from dovetail.train.loop import train
+    from dovetail.training.loop import train
     from dovetail_lab.summary import summarise
 
     folder = store.folder(trial)

@@ -23,7 +23,7 @@ from dovetail.progress import in_bytes
 from dovetail.protocols import DoesNotFit, Settled, Traits, Weights
 from dovetail.step.algorithm import Algorithm, assemble, sft_optimiser
 from dovetail.step.forward import LOGITS_PER_CHUNK
-from dovetail.train.models import Models
+from dovetail.training.models import Models
 from dovetail_memory.device import allowed, base
 from dovetail_memory.footprint import Footprint
 from dovetail_memory.micro_batch import Work, in_update, in_warm_start

@@ -11,7 +11,7 @@ from dovetail.config import load
 from dovetail.devices.mesh import Devices
 from dovetail.protocols import DoesNotFit, Settled, Traits
 from dovetail.step.algorithm import assemble
-from dovetail.train.models import Models, in_mode
+from dovetail.training.models import Models, in_mode
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.subject import Subject
 

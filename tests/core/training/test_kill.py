@@ -1,0 +1,80 @@
+"""kill -9 at random moments, then the same command again: not one bit differs from an undisturbed run."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.core.training.test_loop import assert_same_parameters
+from tests.core.training.tiny import TINY
+
+LONGER = (
+    *TINY,
+    "sft.steps=12",
+    "train.steps=12",
+    "run.checkpoint_every=3",
+    "train.kl_coef=0.1",
+    "roles.reference=ema",
+    "train.epochs=2",
+)
+AHEAD = ("train.staleness=2", "train.correction=['tis_token']")
+KILLS = 4
+PATIENCE_SECONDS = 180
+
+
+def command(folder: Path, more: Sequence[str]) -> list[str]:
+    sets = [part for override in (*LONGER, *more) for part in ("--set", override)]
+    return [sys.executable, "-m", "dovetail", "train", str(folder.parent / "empty.gin"), "--folder", str(folder), *sets]
+
+
+def start(folder: Path, more: Sequence[str]) -> subprocess.Popen[str]:
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+    }
+    return subprocess.Popen(
+        command(folder, more), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def finish(folder: Path, more: Sequence[str]) -> None:
+    process = start(folder, more)
+    output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0, output
+
+
+def kill_after(folder: Path, more: Sequence[str], records: int, more_seconds: float) -> bool:
+    """Kill a run once it has written `records` lines of metrics and a little later; false if it ended before."""
+    process = start(folder, more)
+    metrics = folder / "metrics.jsonl"
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        if metrics.exists() and metrics.read_bytes().count(b"\n") >= records:
+            break
+        time.sleep(0.005)
+    time.sleep(more_seconds)
+    alive = process.poll() is None
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    return alive
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [(), AHEAD], ids=["in turn", "ahead"])
+def test_a_killed_run_goes_on_bit_for_bit(tmp_path, more):
+    (tmp_path / "empty.gin").write_text("")
+    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    finish(undisturbed, more)
+    total = (undisturbed / "metrics.jsonl").read_bytes().count(b"\n")
+    chance = random.Random(7)
+    points = sorted(chance.sample(range(1, total - 1), KILLS))
+    deaths = sum(kill_after(killed, more, records, chance.uniform(0, 0.3)) for records in points)
+    assert deaths >= KILLS - 1
+    finish(killed, more)
+    for name in ("metrics.jsonl", "samples.jsonl", "eval.jsonl"):
+        assert (killed / name).read_bytes() == (undisturbed / name).read_bytes()
+    assert_same_parameters(killed, undisturbed)
