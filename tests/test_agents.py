@@ -9,8 +9,8 @@ import pytest
 import dovetail
 from dovetail.cli import main
 from dovetail.protocols import Call, Tool, Turn
-from dovetail.training.columns import check_known_columns
 from dovetail_agent.signature import called, schema
+from dovetail_lab.sweep.columns import check_known_columns
 
 PAGE = (Path(__file__).parents[1] / "docs" / "agents.md").read_text()
 CONFIGS = re.findall(r"```gin\n(.*?)```", PAGE, re.S)

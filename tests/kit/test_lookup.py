@@ -23,7 +23,7 @@ from dovetail_kit.settings import sections, settings
             "protocol dovetail.protocols.StatefulAdvantage, of a class that reads 'state':\n\n    Kind `adv",
         ),
         (("advantage",), "    init(roles: int) -> Any\n        Return the initial state, a pytree of arrays"),
-        (("advantage",), "    update: Callable[..., Any]\n        A method that returns the next state"),
+        (("advantage",), "    update(*fields: Any) -> Any\n        Return the next state"),
         (("kl_controller",), "    update(state: dict[str, jax.Array], kl: jax.Array, samples: jax.Array) -> dict["),
         (
             ("entropy_controller",),

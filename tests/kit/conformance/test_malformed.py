@@ -17,9 +17,13 @@ GOOD, BAD = {"completions": "a", "answer": "b"}, {"completions": "c", "answer": 
 HERE = Origin("acme", "1", __name__)
 
 
-def last(completions, *, words: int = 1):
-    """The last `words` words of completions that begin with ~."""
-    return [" ".join(each.split()[-words:]) if each.startswith("~") else None for each in completions]
+def answering(**claims):
+    @dovetail.declares(**claims)
+    def last(completions, *, words: int = 1):
+        """The last `words` words of completions that begin with ~."""
+        return [" ".join(each.split()[-words:]) if each.startswith("~") else None for each in completions]
+
+    return Component(kind="answer", name="last", target=last, origin=HERE)
 
 
 def claiming(kind="reward", **claims):
@@ -69,7 +73,7 @@ def test_one_check_says_so_and_the_others_are_skipped(claims, said):
 
 @pytest.mark.parametrize("claims", [{"examples": ["Answer: B", "(C)"]}, {"examples": "Answer: B"}])
 def test_of_an_answer_too(claims):
-    component = Component(kind="answer", name="last", target=dovetail.declares(**claims)(last), origin=HERE)
+    component = answering(**claims)
     verdicts = {check.name: judge(check, Subject(component)) for check in applicable(component)}
     assert [name for name, verdict in verdicts.items() if verdict.outcome == "failed"] == ["declarations"]
     assert "of records" in verdicts["declarations"].seen
@@ -80,7 +84,7 @@ def test_the_examples_of_an_answer_are_read():
     """Its own form is known to nobody else, so that without them no number of it could be checked."""
     found = {}
     for claims in ({}, {"examples": [({"completions": "~1 2 3"}, {"completions": "~7 8 9"})]}):
-        component = Component(kind="answer", name="last", target=dovetail.declares(own=claims)(last), origin=HERE)
+        component = answering(own=claims)
         verdicts = {check.name: judge(check, Subject(component)) for check in applicable(component)}
         assert verdicts["declarations"].outcome == "passed", verdicts["declarations"].seen
         found[bool(claims)] = verdicts["every_number_counts"]
@@ -89,9 +93,7 @@ def test_the_examples_of_an_answer_are_read():
 
 
 def test_the_form_for_an_answer_is_two_answers():
-    component = Component(
-        kind="answer", name="last", target=dovetail.declares(examples=["It is 42."])(last), origin=HERE
-    )
+    component = answering(examples=["It is 42."])
     (check,) = (each for each in applicable(component) if each.name == "declarations")
     assert "({'completions': 'It is 42.', ...}, {'completions': 'so 7', ...})" in judge(check, Subject(component)).seen
 

@@ -86,7 +86,7 @@ def test_a_run_with_servers_of_its_own_is_read_if_it_is_trusted(run, capsys):
     assert main(["simulate", str(run)]) == 1
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "rollout.vllm.command = 'vllm-of-mine' names a program to run" in line, "what is not set names none"
-    assert line.endswith("add --trust")
+    assert "add --trust" in line
     assert main(["simulate", str(run), "--trust"]) == 0
 
 

@@ -21,6 +21,7 @@ from dovetail.devices.mesh import Devices
 from dovetail.errors import DovetailError
 from dovetail.progress import in_bytes
 from dovetail.protocols import DoesNotFit, Settled, Traits, Weights
+from dovetail.registry import REQUIRED
 from dovetail.step.algorithm import Algorithm, assemble, sft_optimiser
 from dovetail.step.forward import LOGITS_PER_CHUNK
 from dovetail.training.models import Models
@@ -205,6 +206,7 @@ def _changes(config: Config) -> Iterator[list[tuple[str, Config]]]:
                 changed({"train.adapter": config.component("adapter", name)}, train=attrs.evolve(train, adapter=name)),
             )
             for name in config.registry.names("adapter")
+            if REQUIRED not in config.registry.get("adapter", name).params.values()
         ]
     yield [
         (f"sampling.max_tokens = {tokens}", changed(sampling=attrs.evolve(sampling, max_tokens=tokens)))
