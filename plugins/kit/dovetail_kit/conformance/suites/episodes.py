@@ -376,7 +376,7 @@ def no_number_is_no_answer(subject: Subject) -> None:
     """
     interaction: Any = subject.bind()
     for seed in range(EPISODES):
-        state, _ = interaction.reset(_example(interaction), np.random.default_rng(seed))
+        state, _ = _begun(interaction, seed)
 
         def answer(text: str, state: Any = state, seed: int = seed) -> Any:
             step = interaction.step(state, Turn(text=text, number=0), np.random.default_rng(seed))
@@ -403,15 +403,24 @@ def regret_is_no_luck(subject: Subject) -> None:
     """
     interaction: Any = subject.bind()
     for seed, text in itertools.product(range(EPISODES), SMALL):
-        rng = np.random.default_rng(seed)
-        try:
-            state, _ = interaction.reset(_example(interaction), rng)
-        except DovetailError:  # of one that needs a server, of which `is_a_function` tells
-            raise Inapplicable("it begins no episode here") from None
+        state, rng = _begun(interaction, seed)
         metrics = interaction.step(state, Turn(text=text, number=0), rng).metrics
         for name in REGRET & {*metrics}:
             if metrics[name] < -1e-6:
                 raise Failed(f"after a first turn of '{text}' the metric '{name}' is {metrics[name]:.6g}")
+
+
+def _begun(interaction: Any, seed: int) -> tuple[Any, np.random.Generator]:
+    """Return the state of an episode that begins, and its generator.
+
+    Raises:
+        Inapplicable: if it cannot begin here, for want of a server, say, of which `is_a_function` tells.
+    """
+    rng = np.random.default_rng(seed)
+    try:
+        return interaction.reset(_example(interaction), rng)[0], rng
+    except DovetailError:
+        raise Inapplicable("it begins no episode here") from None
 
 
 def _told_of(component: Component) -> str:
