@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import threading
 import warnings
@@ -15,6 +16,8 @@ from typing import Any, Final
 from dovetail.errors import DovetailWarning, RunError
 
 CACHE = "JAX_COMPILATION_CACHE_DIR"
+THREADS: Final = "PJRT_NPROC"
+"""The variable with the number of threads of XLA's CPU client, which starts as many as there are cores without it."""
 LATER: Final = ("Event loop is closed", "cannot schedule new futures after interpreter shutdown")
 """What fails once nobody waits for it any more."""
 LOGGED: Final = {
@@ -43,6 +46,7 @@ def prepare() -> ExitStack:
     if jax.config.read("jax_enable_x64"):
         raise RunError("JAX_ENABLE_X64 is set, and runs compute in 32 bits; unset it")
     undo = ExitStack()
+    _start_enough_threads(jax, undo)
     _keep_programs(jax, undo)
     _hush_later_errors(undo)
     if logging.lastResort and not logging.root.handlers:  # absl would add one for good, and later settings do nothing
@@ -94,6 +98,20 @@ def refusal(folder: str) -> str:
     except (OSError, ValueError) as error:
         return getattr(error, "strerror", None) or str(error)
     return "" if os.access(folder, os.W_OK | os.X_OK) else "Permission denied"
+
+
+def _start_enough_threads(jax: Any, undo: ExitStack) -> None:
+    """Have XLA start two threads for each of several devices of the CPU, unless the variable says how many.
+
+    For each device one thread may wait in a collective for the other devices, and one to start a program, of which a
+    device takes 32 at a time. With fewer threads none may be left for the device that the others wait for, and after
+    40 seconds XLA aborts the process: on two cores that happens with two devices.
+    """
+    counts = re.findall(r"xla_force_host_platform_device_count=(\d+)", os.environ.get("XLA_FLAGS", ""))
+    most = max(jax.config.jax_num_cpu_devices, *map(int, counts), 1)
+    if most > 1 and THREADS not in os.environ:
+        os.environ[THREADS] = str(max(2 * most, os.cpu_count() or 1))
+        undo.callback(os.environ.pop, THREADS, None)
 
 
 def _keep_programs(jax: Any, undo: ExitStack) -> None:

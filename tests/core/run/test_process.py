@@ -1,6 +1,8 @@
-"""Where compiled programs are kept, and what is said where they cannot be."""
+"""How a process is prepared for a run, and left as it was after a call."""
 
 import logging
+import os
+import subprocess
 import sys
 import threading
 from contextlib import ExitStack
@@ -10,7 +12,7 @@ import jax
 import pytest
 
 from dovetail.errors import DovetailWarning
-from dovetail.run.process import CACHE, LATER, cache_folder, prepare, prepared, refusal
+from dovetail.run.process import CACHE, LATER, THREADS, cache_folder, prepare, prepared, refusal
 
 FOLDER = "jax_compilation_cache_dir"
 
@@ -143,3 +145,46 @@ def test_only_what_nobody_awaits_any_more_is_hushed(monkeypatch):
             sys.excepthook(RuntimeError, error, None)
             threading.excepthook(threading.ExceptHookArgs((RuntimeError, error, None, None)))
     assert told == [other, other]
+
+
+QUEUED = """
+import os
+os.sched_setaffinity(0, list(os.sched_getaffinity(0))[:2])
+from dovetail.run.process import prepare
+prepare()
+import jax
+from jax.sharding import AxisType, PartitionSpec
+with jax.set_mesh(jax.make_mesh((2,), ("part",), (AxisType.Auto,))):
+    cut = jax.NamedSharding(jax.sharding.get_mesh(), PartitionSpec("part"))
+    x = jax.device_put(jax.numpy.ones((32, 32)), cut)
+    step = jax.jit(lambda x: jax.numpy.tanh(x @ x), out_shardings=cut)
+    for _ in range(20):
+        for _ in range(100):
+            x = step(x)
+        x.block_until_ready()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux lets a process choose its cores")
+def test_many_programs_of_several_devices_of_a_cpu_do_not_wait_for_one_another_for_ever():
+    chosen = {"JAX_NUM_CPU_DEVICES": "2", "XLA_FLAGS": "--xla_cpu_collective_call_terminate_timeout_seconds=25"}
+    subprocess.run([sys.executable, "-c", QUEUED], env=os.environ | chosen, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("variables", "threads"),
+    [
+        ({}, None),
+        ({"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}, None),
+        ({"XLA_FLAGS": "--xla_a=1 --xla_force_host_platform_device_count=600"}, "1200"),
+        ({"XLA_FLAGS": "--xla_force_host_platform_device_count=600", THREADS: "3"}, "3"),
+    ],
+)
+def test_threads_of_several_devices(variables, threads, monkeypatch):
+    for name in (THREADS, "XLA_FLAGS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with prepared():
+        assert os.environ.get(THREADS) == threads
+    assert os.environ.get(THREADS) == variables.get(THREADS)
