@@ -34,6 +34,11 @@ comparable across groups."""
 TEXTS: Final = ("answer", "demo")
 """Texts other than the completion that have tokens of their own."""
 
+VERSION: Final = 7
+"""The version of the weights that are trained."""
+NEWER: Final = 3
+"""The token from which on newer weights have drawn the older completions."""
+
 LOGPS: Final = re.compile(r"(^|_)logps$")
 
 Fields = dict[str, Any]
@@ -72,6 +77,12 @@ def _first_of_groups() -> np.ndarray:
     return np.array([label not in GROUP_IDS[:row] for row, label in enumerate(GROUP_IDS)])
 
 
+def _ages() -> np.ndarray:
+    """Return how many updates older than the policy the weights are that drew each token; no later one is older."""
+    drawn_anew = np.arange(TOKENS) >= NEWER
+    return np.maximum(np.arange(ROWS)[:, None] % 3 - drawn_anew, 0).astype(np.int32)
+
+
 @functools.cache
 def known_fields(seed: int = 0) -> Fields:
     """Return every field that the engine provides, including the inputs that a forward pass offers to a field."""
@@ -97,8 +108,8 @@ def known_fields(seed: int = 0) -> Fields:
         "demo_mask": mask[::-1] & _first_of_groups()[:, None],
         "mask": mask,
         "group_ids": np.array(GROUP_IDS, np.int32),
-        "versions": np.repeat(7 - np.arange(ROWS, dtype=np.int32) % 3, TOKENS).reshape(ROWS, TOKENS),
-        "staleness": np.repeat(np.arange(ROWS, dtype=np.int32) % 3, TOKENS).reshape(ROWS, TOKENS),
+        "versions": VERSION - _ages(),
+        "staleness": _ages(),
         "role_ids": (np.arange(ROWS, dtype=np.int32) // 2) % ROLES,
         "lengths": lengths,
         "truncated": lengths == TOKENS,

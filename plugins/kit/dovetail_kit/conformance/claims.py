@@ -78,7 +78,9 @@ CLAIMS: Final[dict[str, Claim]] = {
     "non_negative": Claim(("kl",), "never below zero"),
     "sums_to_one": Claim(("loss_agg",), "the weights add up to 1 if there is any policy token"),
     "beyond_scores": Claim(
-        ("advantage",), "judges something beside the scores, such as lengths, so that equal scores say nothing"
+        ("advantage",),
+        "judges something beside the group's scores, such as lengths or the scores of earlier steps, so that equal"
+        " scores say nothing",
     ),
     "not_monotone": Claim(
         ("advantage", "reward_manager", "reward_shaping"),

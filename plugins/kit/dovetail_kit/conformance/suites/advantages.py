@@ -9,6 +9,7 @@ from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import same
 from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.credit import critic
 
 GROUPED = ["group_ids"]
 WHITE = 0.1
@@ -41,9 +42,10 @@ def signal(subject: Subject) -> None:
 @check(
     "advantage",
     reads=GROUPED,
+    when=lambda component: critic(component) is None,
     unless="beyond_scores",
     fix="Subtract the group's lowest score before the mean; divide by (deviation + ε), or by 1 where it is zero. What"
-    " judges lengths and the like beside the scores declares beyond_scores=True.",
+    " judges something beside the group's scores, such as lengths or earlier steps, declares beyond_scores=True.",
 )
 def constant_group(subject: Subject) -> None:
     """A group of equal scores gets exactly zero, or the value that whitening over the batch shifts zero to.
@@ -64,8 +66,10 @@ def constant_group(subject: Subject) -> None:
 @check(
     "advantage",
     reads=GROUPED,
+    when=lambda component: critic(component) is None,
     unless="beyond_scores",
-    fix="Divide by max(n - 1, 1), and let a group of one be its own baseline.",
+    fix="Divide by max(n - 1, 1), and let a group of one be its own baseline. What compares it with something else,"
+    " such as the scores of earlier steps, declares beyond_scores=True.",
 )
 def group_of_one(subject: Subject) -> None:
     """A completion that is alone in its group gets zero, or the value that whitening over the batch shifts zero to.

@@ -140,6 +140,8 @@ def longer_is_no_heavier(subject: Subject) -> None:
     """
     case = ArrayCase.of(subject)
     fields = _alike(case.fields())
+    if "role_ids" in fields:  # a role may have a share of its own, however many tokens it has
+        fields |= {"role_ids": np.zeros_like(fields["role_ids"])}
     rows = [0, 2, 5, 7]  # of one prompt
     mask = np.zeros_like(fields["mask"])
     for row, length in zip(rows, (1, 2, 4, 9), strict=True):

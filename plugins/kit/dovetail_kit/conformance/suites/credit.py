@@ -25,14 +25,15 @@ SETTLED = 0.2
 """The share by which advantages may still change from the 100th to the 200th time that the same batch comes."""
 
 
-def _critic(component: Component) -> str | None:
+def critic(component: Component) -> str | None:
+    """Return the field with a critic's values that an estimator reads, or None."""
     return next((name for name in ("old_values", "values") if name in component.reads), None)
 
 
 @check(
     "advantage",
     reads=["token_rewards"],
-    when=lambda component: _critic(component) is not None,
+    when=lambda component: critic(component) is not None,
     name="a_single_token",
     fix="δ = reward + gamma · next value - value, with a next value of zero after the last token; returns = advantages"
     " + values.",
@@ -44,7 +45,7 @@ def a_single_token(subject: Subject) -> None:
     A critic that is trained on advantages, or added instead of subtracted, drives itself away from the returns.
     """
     case = ArrayCase.of(subject)
-    fields, name = case.fields(), _critic(subject.component)
+    fields, name = case.fields(), critic(subject.component)
     assert name
     found = []
     for value in (0.0, 2.0):
@@ -65,7 +66,7 @@ def a_single_token(subject: Subject) -> None:
 @check(
     "advantage",
     reads=["scores"],
-    when=lambda component: _critic(component) is None and not component.declares.get("beyond_scores"),
+    when=lambda component: critic(component) is None and not component.declares.get("beyond_scores"),
     unless="not_monotone",
     fix="Spread the score's advantage over all policy tokens: dovetail.arrays.per_token(x, mask).",
 )

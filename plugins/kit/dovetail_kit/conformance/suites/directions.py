@@ -195,12 +195,14 @@ def corrects(subject: Subject) -> None:
 )
 def keeps_what_differs(subject: Subject) -> None:
     """A group of equal scores is kept only if groups whose scores differ are kept too; some of the latter are kept, and
-    some group is left out.
+    some group is left out. All completions have ended by themselves.
 
     Equal scores have no advantages. An inverted filter discards exactly the groups with a learning signal.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
+    if "truncated" in fields:  # what was cut off may be no evidence
+        fields |= {"truncated": np.zeros(batch.ROWS, bool)}
     ids = fields["group_ids"] if "group_ids" in fields else np.array(batch.GROUP_IDS)
     live = fields["mask"].any(axis=1)
     ever = dropped = False

@@ -22,9 +22,10 @@ from dovetail_kit.conformance.suites.numbers import CONTROLLERS, SCHEDULES, TOTA
 from dovetail_kit.conformance.suites.values import ARRAYS
 
 FIX = (
-    "Use the hyperparameter, or take it out. If it matters only beside other values of the others, or with certain"
-    " columns, declare settings={'name': value}, or examples. Declare idle=('name',) if it matters only in cases that"
-    " the checks do not have, or changes how fast the result is there and not the result, as a number of threads does."
+    "Use the hyperparameter, or take it out. If it matters only beside other values of the others, declare"
+    " settings={'name': value}; for a reward or an answer add a pair in which it matters to examples. Declare"
+    " idle=('name',) if it matters only in cases that the checks do not have, or changes how fast the result is there"
+    " and not the result, as a number of threads does."
 )
 OBSERVED: Final = (0.5, 0.0, 9.0, 0.01, 0.2, 0.0, 40.0)
 SUSTAINED: Final = 6

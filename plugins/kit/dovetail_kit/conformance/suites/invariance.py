@@ -7,7 +7,7 @@ import numpy as np
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import LEARNT, ArrayCase, draws_nothing, on_batch, without_key
 from dovetail_kit.conformance.check import Failed, check
-from dovetail_kit.conformance.compare import finite, read_where, same, same_results
+from dovetail_kit.conformance.compare import Result, finite, read_where, same, same_results
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.values import ARRAYS, ZERO_OUTSIDE
 
@@ -37,10 +37,22 @@ def garbage(subject: Subject) -> None:
     for ours, theirs in zip(eager.values, clean.values, strict=True):
         same(ours, theirs, "with nan outside the mask: the value", where=read_where(ours, mask))
     for value in GARBAGE:
-        result = case.run(batch.spoilt(fields, value))
-        same_results(result, clean, f"with {value:g} outside the mask", mask=mask)
-        for name, gradient in result.gradients.items():
-            same(gradient, clean.gradients[name], f"with {value:g} outside the mask: the gradient by {name}")
+        dirty = batch.spoilt(fields, value)
+        try:
+            _same_learning(case.run(dirty), clean, f"with {value:g} outside the mask", mask)
+        except Failed:
+            spared = batch.spoilt(fields, 0.0)
+            for name in [name for name in dirty if dirty[name] is not fields[name]]:
+                alone = case.run(spared | {name: dirty[name]})
+                _same_learning(alone, clean, f"with {value:g} outside the mask in '{name}' alone", mask)
+            raise
+
+
+def _same_learning(found: Result, clean: Result, when: str, mask: np.ndarray) -> None:
+    """Compare values, metrics and gradients."""
+    same_results(found, clean, when, mask=mask)
+    for name, gradient in found.gradients.items():
+        same(gradient, clean.gradients[name], f"{when}: the gradient by {name}")
 
 
 @check(
