@@ -219,6 +219,43 @@ def plain(completions):
 '''
 
 
+ASKED = '''"""A component whose example asks until there is nothing left to say."""
+
+import dovetail
+
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    register("reward", "count", "acme_mutants:count")
+
+
+class Count:
+    said = 0
+
+    def ask(self):
+        self.said += 1
+        return self.said if self.said != 4 else None
+
+
+def count(completions):
+    """Three for each.
+
+    >>> count(["a"])
+    [3.0]
+    >>> len(list(iter(Count().ask, None)))
+    3
+    """
+    counts = [Count() for _ in completions]
+    return [float(max(count.ask() for _ in range(3))) for count in counts]
+'''
+
+
+def test_an_example_ends_that_asks_until_a_changed_method_says_something(file, capsys):
+    file.write_text(ASKED)
+    said = told(file, capsys, "--only", "reward.count")
+    assert said.splitlines() == ["reward.count: its examples notice 6 of 6 changes"]
+
+
 def test_a_changed_loop_ends_and_the_examples_of_a_helper_count(file, capsys):
     file.write_text(LOOPS)
     assert told(file, capsys, "--only", "reward.halved").splitlines() == [

@@ -27,12 +27,12 @@ from dovetail_kit.mutation_rules import Definition, Hyperparameters
 from dovetail_kit.mutations import Mutant, children, is_passed_over, mutants_of
 
 PATIENCE: Final = 10
-"""How many times as many turns the `while` loops of a changed component may take, and a thousand more."""
+"""How many times as many turns and calls the loops and functions of a changed component may take, and 1,000 more."""
 _TURN: Final = "_dovetail_turn"
 
 
 class Endless(BaseException):
-    """A loop takes far more turns than before the change; no `except Exception` of a component is to catch it."""
+    """A loop takes far more turns than before the change, or a function far more calls; no `except Exception` of a component is to catch it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -47,7 +47,7 @@ class Verdict:
 
 @attrs.define
 class Turns:
-    """Counts the turns of the loops."""
+    """Counts the turns of loops, and the calls of functions."""
 
     most: float = float("inf")
     taken: int = 0
@@ -153,11 +153,15 @@ def _is_noticed(
 
 
 def _count_turns(definition: Definition) -> None:
-    """Have each turn of the loops of a definition counted, because a changed one may never end."""
+    """Have each turn of the loops of a definition counted, because a changed one may never end, and each call.
+
+    An example may itself ask until there is nothing left, `iter(study.ask, None)`, which a changed method never says.
+    """
     for node in ast.walk(definition):
-        if isinstance(node, ast.While):
+        if isinstance(node, ast.While | ast.FunctionDef):
+            has_docstring = isinstance(node, ast.FunctionDef) and ast.get_docstring(node) is not None
             call = ast.Expr(value=ast.Call(func=ast.Name(id=_TURN, ctx=ast.Load()), args=[], keywords=[]))
-            node.body.insert(0, ast.fix_missing_locations(ast.copy_location(call, node.body[0])))
+            node.body.insert(has_docstring, ast.fix_missing_locations(ast.copy_location(call, node.body[0])))
 
 
 def _unchanged(tree: ast.Module, used: list[Definition]) -> Iterator[str]:
