@@ -153,7 +153,8 @@ class LanguageModel(Protocol):
 
         A pytree. In each array the first axis runs over the rows, each with the same number of consecutive entries
         (for example one per key-value head), and zeros stand for an empty row; one other axis may run over the slots,
-        one per token. The only scalar, shared by all rows, is the number of slots in use.
+        one per token. One scalar, and no other, is the number of slots in use, shared by all rows: a recurrent model
+        has it too, and counts every token that it was given, whether its mask is true or not.
         """
         ...
 

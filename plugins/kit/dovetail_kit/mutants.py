@@ -32,7 +32,7 @@ _TURN: Final = "_dovetail_turn"
 
 
 class Endless(BaseException):
-    """A loop takes far more turns than before the change, or a function far more calls; no `except Exception` of a component is to catch it."""
+    """There are far more turns or calls than before a change; no `except Exception` of a component is to catch it."""
 
 
 @attrs.frozen(kw_only=True)
