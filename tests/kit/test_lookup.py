@@ -62,6 +62,8 @@ from dovetail_kit.settings import sections, settings
         (("gspo",), "policy_loss.gspo\n\nGroup sequence policy optimisation"),
         (("policy_loss", "gspo"), "origin:  dovetail"),
         (("policy_loss.gspo",), "origin:  dovetail"),
+        (("kl.k3",), "claims:  non_negative, unbiased_value"),
+        (("rollout.vllm",), "claims:  vocabulary_logps = False, versions"),
         (("policy_loss.gspo.epsilon_low",), "policy_loss.gspo.epsilon_low = 0.0003  (float >= 0)\n\nε_low"),
     ],
 )

@@ -13,7 +13,7 @@ from dovetail.errors import DovetailWarning, UnknownNameError, nearest
 from dovetail.registry import REQUIRED, Component, Registry
 from dovetail_kit.conformance.claims import CLAIMS
 from dovetail_kit.contract import contract
-from dovetail_kit.pages import meanings
+from dovetail_kit.pages import claims_of, meanings
 from dovetail_kit.settings import Setting, sections, settings
 
 PEERS: Final = {
@@ -101,6 +101,8 @@ def component(registry: Registry, kind: str, name: str) -> str:
     lines = [f"{found.label}\n", f"{found.doc}\n", f"reads:   {', '.join(found.reads) or '(nothing)'}"]
     for index, parameter in enumerate(found.params):
         lines.append(f"{'params:  ' if index == 0 else '         '}{_parameter(found, parameter)}")
+    if claimed := claims_of(found):
+        lines.append(f"claims:  {', '.join(claimed)}")
     if found.aliases:
         lines.append(f"aliases: {', '.join(found.aliases)}")
     for old in found.renamed:

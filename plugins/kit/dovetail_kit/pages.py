@@ -22,6 +22,8 @@ COMMON = {
     "scheduled": "whether `train.schedule` multiplies it, too",
 }
 """Descriptions of the hyperparameters that the engine adds to every component of a kind."""
+SHORT = 40
+"""Characters of a claim's value that is shown."""
 SECTIONS = ("Args", "Reads", "Attributes", "Returns", "Raises", "Departures")
 
 
@@ -73,8 +75,20 @@ def page(kind: Kind, components: list[Component]) -> str:
             lines += [f"**{title}**", "", *markdown(text)]
         lines += ["**Example**", "", *markdown(example)] if example else []
         also = f"; also called {code(component.aliases)}" if component.aliases else ""
+        lines += [f"Claims {code(claimed)}.", ""] if (claimed := claims_of(component)) else []
         lines += [f"Defined in `{component.origin.module}`{also}.", ""]
     return "\n".join(lines)
+
+
+def claims_of(component: Component) -> list[str]:
+    """Return what a component claims, each with its value if that is short.
+
+    >>> from dovetail import registry
+    >>> claims_of(registry.current().get("kl", "k3"))
+    ['non_negative', 'unbiased_value']
+    """
+    found = ((name, repr(value)) for name, value in component.declares.items())
+    return [name if value == "True" or len(value) > SHORT else f"{name} = {value}" for name, value in found]
 
 
 def meanings(component: Component) -> dict[str, str]:
