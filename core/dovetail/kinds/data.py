@@ -256,6 +256,7 @@ class Replay(Protocol):
 
     Groups are passed as batch fields: [group, row, ...] arrays by name, including `mask`, `scores` and
     `rollout_logps`. Fields that models compute (`old_logps`, advantages) are recomputed when a group is replayed.
+    Scores are finite: one that is missing is 0, and its completion has no policy token.
     """
 
     @property
@@ -268,7 +269,7 @@ class Replay(Protocol):
         ...
 
     def init(self, empty: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the initial state; `empty` is one group, [row, ...], whose masks are all false."""
+        """Return the initial state, arrays by names of its own; `empty` is one group, [row, ...], of false masks."""
         ...
 
     def step(

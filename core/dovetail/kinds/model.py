@@ -301,6 +301,8 @@ class Optimizer(Protocol):
     def __call__(self, learning_rate: Float[Array, ""]) -> optax.GradientTransformation:
         """Return optax's pair of `init(params)` and `update(updates, state, params)`, whose updates are added.
 
+        `update` always gets the parameters.
+
         Args:
             learning_rate: that of the step, after the schedule.
         """

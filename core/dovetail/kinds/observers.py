@@ -29,7 +29,8 @@ class Sink(Protocol):
         """Write the metrics of one record: a step, or an evaluation (`eval/...`) under the number of the step before.
 
         The steps of the warm start (`sft/...`) count from 1, as those of RL do. A run that is killed and goes on writes
-        again what came after its checkpoint, or all if it had none yet.
+        again what came after its checkpoint, or all if it had none yet. It is called in the thread of the run; what is
+        not finite is in the metrics as it is.
         """
         ...
 

@@ -83,7 +83,7 @@ class EarlyStopping(Protocol):
 
         Args:
             curve: the (step, value) pairs of the trial so far; higher is better, and what is not finite is -inf.
-            others: those of the other trials that have any, ended or not.
+            others: those of the other trials, ended or not, that have at least one value.
             total_steps: the number of steps of the trial.
         """
         ...
@@ -117,9 +117,9 @@ class Sampler(Protocol):
 
         Args:
             space: key -> distribution, a `dovetail_lab.sweep.distributions.Distribution`. Its `at(share)` is the value
-                with that share of it, 0 to 1 (both included), below; `allows(value)` tells whether it can be drawn. It
-                also has a `form`, `loguniform`, `uniform`, `int` or `choice`, and `arguments`, as in `choice`,
-                `("a", "b")`.
+                with that share of it, 0 to 1 (both included), below; `draw(seed, key, index)` is a value at a share
+                drawn from these three; `allows(value)` tells whether it can be drawn. It also has
+                a `form`, `loguniform`, `uniform`, `int` or `choice`, and `arguments`, as in `choice`, `("a", "b")`.
             draws: how many settings are asked for, or the size of a population. More draws begin with those of fewer.
             seed: `sweep.draw_seed`.
             total_steps: `train.steps` of a trial.
