@@ -79,6 +79,18 @@ def raises_on_an_empty_completion(completions, answer):
     ]
 
 
+SIX = {"completions": '{"count": 6}', "answer": "6"}
+
+
+@caught_by("reward", "hostile_texts", raises="OverflowError")
+@dovetail.declares(examples=[(SIX, SIX | {"completions": '{"count": 5}'})])
+def divides_a_huge_number(completions, answer):
+    found = [re.fullmatch(r'{"count": (\d{1,1000})}', text) for text in completions]
+    return [
+        float(bool(match) and int(match[1]) / 2 == int(truth) / 2) for match, truth in zip(found, answer, strict=True)
+    ]
+
+
 @caught_by("reward", "odd_answers", raises="AttributeError")
 @exact
 def strips_a_number(completions, answer):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 
@@ -10,6 +11,11 @@ def _formatted(answer: str) -> str:
 
 
 LONG: Final = 200_000
+MARKS: Final = '<{[(":=,|'
+"""What a piece of a text may begin with, or end with, that a reward looks for."""
+READABLE: Final = LONG // 4
+"""Characters of a text that looks right at first: what compares it with the answer may take time for each of them."""
+DIGITS: Final = 400
 HOSTILE: Final = {
     "empty": "",
     "one tag over and over": "<reasoning>" * (LONG // 11),
@@ -52,3 +58,17 @@ HOSTILE: Final = {
 
 TRUTHS: Final = ("42", 42, 0, -1.5, "", "Paris", "inf", "nan", "1e400", None)
 """Values that the answers of a dataset may have."""
+
+
+def made_of(completion: str) -> dict[str, str]:
+    """Return hostile texts made of one that a component can read: its beginnings over and over, and huge numbers.
+
+    >>> list(made_of("<b>7</b>"))
+    ["up to '<', over and over", 'all of it, over and over', 'numbers of 400 digits']
+    """
+    parts = {f"up to '{mark}'": completion[: completion.index(mark) + 1] for mark in MARKS if mark in completion}
+    parts |= {"all of it": completion} if completion else {}
+    found = {f"{name}, over and over": part * (READABLE // len(part)) for name, part in parts.items()}
+    # such a whole number can be read, and is too large for a float
+    huge = re.sub(r"\d+", "9" * DIGITS, completion)
+    return found | ({f"numbers of {DIGITS} digits": huge} if huge != completion else {})

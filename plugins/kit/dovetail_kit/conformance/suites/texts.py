@@ -8,7 +8,7 @@ import math
 import re
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from dovetail.registry import Component
 from dovetail.step.parts import split_metrics
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.given import GIVEN, count_tokens
-from dovetail_kit.conformance.hostile import HOSTILE, TRUTHS
+from dovetail_kit.conformance.hostile import HOSTILE, TRUTHS, made_of
 from dovetail_kit.conformance.subject import Subject
 
 TEXTS = ("answer", "process_reward", "reward")
@@ -276,18 +276,25 @@ def hostile_texts(subject: Subject) -> None:
 
     One completion that keeps a regular expression busy for minutes stalls the run, and one that raises ends it.
     """
-    labels = list(HOSTILE)[:: 8 if starts_processes(subject) else 1]
-    like = records_of(subject)[0]
+    known = records_of(subject)
+    like = known[0]
+    texts = dict(list(HOSTILE.items())[::8]) if starts_processes(subject) else {**HOSTILE, **_made_of(known)}
     params = {"time_limit": 0.1} if "time_limit" in subject.component.params else {}
-    records: list[dict[str, Any]] = [dict(like) | {"completions": HOSTILE[label]} for label in labels]
+    records: list[dict[str, Any]] = [dict(like) | {"completions": text} for text in texts.values()]
     columns = _columns(subject, records)  # the tokens of huge texts take time, too
     with _limited(SECONDS, "the hostile texts"):
         found = _returned(subject, columns, len(records), params)
-    for label, record, value in zip(labels, records, found, strict=True):
+    for label, record, value in zip(texts, records, found, strict=True):
         try:
             _fits(subject, value, record["completions"])
         except Failed as error:
             raise Failed(f"'{label}': {error}") from None
+
+
+def _made_of(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Return hostile texts made of the first completion that is known to be right."""
+    completion = records[0]["completions"]
+    return made_of(completion) if isinstance(completion, str) else {}
 
 
 @check(
