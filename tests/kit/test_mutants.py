@@ -401,3 +401,84 @@ def made():
         """
 
     return inside
+
+
+AGAIN = '''
+"""A loss and two advantages."""
+
+import attrs
+import dovetail
+import jax.numpy as jnp
+from dovetail.arrays import Groups, log_ratio, masked
+
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    for kind, name in (("policy_loss", "mine"), ("advantage", "shared"), ("reward", "kept")):
+        register(kind, name, f"acme_again:{name}")
+
+
+def mine(logps, old_logps, advantages, mask):
+    """-(A + r).
+
+    >>> x, mask = jnp.zeros((1, 2)), jnp.array([[True, False]])
+    >>> (mine(x, x, x + 2.0, mask) + 0.0).tolist()
+    [[-3.0, 0.0]]
+    """
+    ratio = jnp.exp(log_ratio(logps, old_logps, mask))
+    return -masked(ratio + masked(advantages, mask), mask)
+
+
+def shared(scores, group_ids, mask):
+    """A = s.
+
+    >>> shared(jnp.ones(2), jnp.array([0, 0]), jnp.ones((2, 1), bool)).tolist()
+    [[1.0], [1.0]]
+    """
+    groups = Groups.of(group_ids, mask)
+    return scores[:, None] * mask * (groups.sizes > 0)[:, None]
+
+
+@attrs.frozen
+class Counter:
+    def count(self, text):
+        return len(text) + 1
+
+
+COUNTER = Counter()
+
+
+def kept(completions):
+    """Something.
+
+    >>> kept([""])
+    [1]
+    """
+    return [COUNTER.count(text) for text in completions]
+'''
+
+
+@pytest.fixture
+def again(file):
+    path = file.with_name("acme_again.py")
+    path.write_text(AGAIN)
+    yield path
+    sys.modules.pop("acme_again", None)
+
+
+def test_a_mask_that_is_left_out_before_the_same_one_is_told_apart(again, capsys):
+    told_apart = "  and these, which may make no difference, as what comes of them is masked again:"
+    lines = told(again, capsys, "--only", "policy_loss.mine").splitlines()
+    first, others = lines[: lines.index(told_apart)], lines[lines.index(told_apart) + 1 : -1]
+    assert [line.split("  as  ")[1] for line in others] == [
+        "log_ratio(logps, old_logps, mask | True)",
+        "masked(advantages, mask | True)",
+    ]
+    assert all(line.startswith("    acme_again.py:") for line in others)
+    assert not [line for line in first if "mask | True" in line], "what selects last is noticed"
+
+
+def test_classes_whose_methods_are_not_changed_are_named(again, capsys):
+    assert "not changed: Groups (imported)" in told(again, capsys, "--only", "advantage.shared")
+    out = told(again, capsys, "--only", "reward.kept")
+    assert "not changed: COUNTER (not in a function); Counter of COUNTER (made once)" in out

@@ -6,10 +6,12 @@ import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from tests.distribution import write_distribution
 
+import dovetail_kit
 from dovetail.cli import main
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.kinds import Kind
@@ -115,6 +117,22 @@ def test_nothing_is_overwritten(tmp_path, monkeypatch, capsys):
     )
     assert [path.name for path in (tmp_path / "acme-rl").iterdir()] == ["thesis.tex"]
     assert main(["plugin", "new", "acme-rl", "reward", "r", "--out", "elsewhere"]) == 0
+
+
+@pytest.mark.parametrize("what", ["acme-rl", "mine.py"])
+def test_a_file_to_write_into_is_refused(what, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["plugin", "new", what, "reward", "r", "--out", "plugins/x.py"]) == 1
+    assert capsys.readouterr().err == (
+        "error: --out plugins/x.py is a FOLDER, and this looks like a file; a plugin that is a single file: dovetail plugin"
+        " new x.py reward r --out plugins\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_hyperparameters_of_every_class_stand_under_one_title():
+    templates = Path(dovetail_kit.__file__).parent / "templates" / "kinds"
+    assert [file.name for file in templates.iterdir() if "Attributes:" in file.read_text()] == []
 
 
 def test_who_wants_another_component_learns_where_it_goes(tmp_path, monkeypatch, capsys):

@@ -15,7 +15,7 @@ __all__ = ["EntropyController", "KLController", "Schedule", "StatefulAdvantage"]
 
 FIELD: Final = Kind(
     name="field",
-    summary="fields -> one new field",
+    summary="fields, or a forward pass -> one new field, with a number for each token or for each completion",
     reads="fields",
     setting="train.monitor",
     many=True,
@@ -206,7 +206,8 @@ class StatefulAdvantage(Protocol):
 class KLController(Protocol):
     """Kind `kl_controller`: a coefficient with state, which checkpoints include.
 
-    The methods are traced, so they must be pure. `update` is called by position.
+    It begins at the coefficient of the config, c = `train.kl_coef`: `coef(init(c))` is c. The methods are traced, so
+    they must be pure. `update` is called by position.
     """
 
     def init(self, coef: float) -> dict[str, jax.Array]:
@@ -231,7 +232,8 @@ class KLController(Protocol):
 class EntropyController(Protocol):
     """Kind `entropy_controller`: a coefficient with state, which checkpoints include.
 
-    The methods are traced, so they must be pure. `update` is called by position.
+    It begins at the coefficient of the config, c = `train.entropy_coef`: `coef(init(c))` is c. The methods are traced,
+    so they must be pure. `update` is called by position.
     """
 
     def init(self, coef: float) -> dict[str, jax.Array]:

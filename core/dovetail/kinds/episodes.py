@@ -284,7 +284,8 @@ class Running(Protocol):
         alone(row, turn, finish) -> list[int] | None
 
     which returns what `then` would for this turn alone. An engine that can (`Turns.play`) then asks for an episode's
-    next turn while others still write theirs. It is called from several threads, for different episodes.
+    next turn while others still write theirs. It is called from several threads, for different episodes; tokenizer,
+    tools in this process and the interaction are not made for threads, so it lets one of them in at a time.
     """
 
     @property

@@ -139,9 +139,19 @@ def _headline(each: Installed) -> str:
 
 
 def new_plugin(options: argparse.Namespace) -> int:
-    """Write a package or a file, and print the next steps."""
+    """Write a package or a file, and print the next steps.
+
+    Raises:
+        ConfigError: if it is to be in a folder that is named like a file.
+    """
+    from dovetail.errors import ConfigError
     from dovetail.registry import current
 
+    if options.out and options.out.suffix == ".py" and not options.out.is_dir():
+        raise ConfigError(
+            f"--out {options.out} is a FOLDER, and this looks like a file; a plugin that is a single file:"
+            f" dovetail plugin new {options.out.name} {options.kind} {options.name} --out {options.out.parent}"
+        )
     if options.distribution.endswith(".py"):
         return _new_file(options)
     from dovetail_kit.scaffold import NewPackage
@@ -251,6 +261,9 @@ def _told(name: str, verdict: Verdict) -> Iterator[str]:
     noticed = f"its examples notice {verdict.made - missed} of {verdict.made} changes{', but not' * (missed > 0)}"
     nothing = "there is nothing in it that this command can change, so its examples are not measured"
     yield f"{name}: {noticed if verdict.made else nothing}"
-    yield from (f"  {verdict.file.name}:{mutant}" for mutant in verdict.unnoticed)
+    yield from (f"  {verdict.file.name}:{mutant}" for mutant in verdict.unnoticed if not mutant.masked_again)
+    if again := [mutant for mutant in verdict.unnoticed if mutant.masked_again]:
+        yield "  and these, which may make no difference, as what comes of them is masked again:"
+        yield from (f"    {verdict.file.name}:{mutant}" for mutant in again)
     if verdict.unchanged:
         yield f"  not changed: {'; '.join(verdict.unchanged)}"

@@ -178,12 +178,26 @@ def _unchanged(tree: ast.Module, used: list[Definition]) -> Iterator[str]:
     }
     code = [node for each in used for node in _code(each)]
     calls = [node.func for node in code if isinstance(node, ast.Call)]
-    called = {call.id for call in calls if isinstance(call, ast.Name) and call.id in imported}
+    owners = [call.value if isinstance(call, ast.Attribute) and _is_class(call.value) else call for call in calls]
+    called = {call.id for call in owners if isinstance(call, ast.Name) and call.id in imported}
     read = {node.id for node in code if isinstance(node, ast.Name) and node.id in constants}
     patterns = {ast.unparse(call) for call in calls if ast.unparse(call).startswith("re.")}
-    for names, reason in ((called, "imported"), (read, "not in a function"), (patterns, "text")):
+    made = {
+        f"{each.name} of {name}"
+        for each in tree.body
+        if isinstance(each, ast.ClassDef) and each not in used
+        for node in assigned
+        for name in read & {target.id for target in ast.walk(node) if isinstance(target, ast.Name)}
+        if any(isinstance(part, ast.Name) and part.id == each.name for part in ast.walk(node))
+    }
+    for names, reason in ((called, "imported"), (read, "not in a function"), (made, "made once"), (patterns, "text")):
         if names:
             yield f"{', '.join(sorted(names))} ({reason})"
+
+
+def _is_class(node: ast.AST) -> bool:
+    """Return whether it is named as classes are, whose methods are called, and not as modules."""
+    return isinstance(node, ast.Name) and node.id[:1].isupper() and not node.id.isupper()
 
 
 def _code(node: ast.AST) -> Iterator[ast.AST]:

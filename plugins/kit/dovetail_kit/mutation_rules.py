@@ -208,6 +208,41 @@ def _without_a_mask(node: ast.AST) -> Iterator[tuple[ast.AST, str, Any]]:
             yield from _with_other_parts(node, _everywhere)
 
 
+def held_everywhere(new: Any) -> str:
+    """Return the name of the mask that holds everywhere in a change; empty if there is none."""
+    for part in new if isinstance(new, list) else [new]:
+        match part:
+            case ast.BinOp(left=mask, op=ast.BitOr(), right=ast.Constant(value=True)) if MASK.search(_name(mask)):
+                return _name(mask)
+    return ""
+
+
+def masks_of_results(function: ast.FunctionDef) -> frozenset[str]:
+    """Return the name of the mask outside of which nothing counts that a function computes, if there is one."""
+    values = [node.value for node in ast.walk(function) if isinstance(node, ast.Return) and node.value]
+    names = {_selected(value)[1] for value in values}
+    return frozenset(names - {""}) if len(names) == 1 else frozenset()
+
+
+def masks_inside(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """Yield the part of a call that counts within a mask alone, with the name of the mask."""
+    part, mask = _selected(node)
+    if mask and isinstance(node, ast.Call):
+        yield part, mask
+
+
+def _selected(node: ast.AST) -> tuple[ast.AST, str]:
+    """Return what counts within a mask alone in a result, and the name of the mask; empty if there is none."""
+    match node:
+        case ast.UnaryOp(operand=value) | ast.Tuple(elts=[value, *_]):
+            return _selected(value)
+        case ast.Call(func=function, args=[mask, value, _]) if _name(function) == "where" and MASK.search(_name(mask)):
+            return value, _name(mask)
+        case ast.Call(func=function, args=[value, mask]) if _name(function) == "masked" and MASK.search(_name(mask)):
+            return value, _name(mask)
+    return node, ""
+
+
 def _everywhere(part: ast.expr) -> ast.expr | None:
     return _joined(part, ast.BitOr(), True) if MASK.search(_name(part)) else None
 

@@ -9,7 +9,14 @@ from typing import Any, Final
 
 import attrs
 
-from dovetail_kit.mutation_rules import Hyperparameters, changes, is_divisor
+from dovetail_kit.mutation_rules import (
+    Hyperparameters,
+    changes,
+    held_everywhere,
+    is_divisor,
+    masks_inside,
+    masks_of_results,
+)
 
 SHAPING: Final = ("axis", "keepdims", "strict", "dtype", "parents", "exist_ok")
 """Keyword arguments whose change is an error, or makes no difference."""
@@ -21,7 +28,8 @@ LONGEST: Final = 80
 class Mutant:
     """A change at a line and column, counted from 1, and the functions to make it in the syntax tree and to undo it.
 
-    `within` is the expression around a change of a number, if that is short.
+    `within` is the expression around a change of a number, if that is short. `masked_again` is true where a mask is
+    left out, and what comes of it is selected by the same mask afterwards.
     """
 
     line: int
@@ -29,6 +37,7 @@ class Mutant:
     before: str
     after: str
     within: str = ""
+    masked_again: bool = False
     make: Callable[[], None] = attrs.field(repr=False, eq=False)
     undo: Callable[[], None] = attrs.field(repr=False, eq=False)
 
@@ -38,18 +47,28 @@ class Mutant:
 
 
 def mutants_of(
-    node: ast.AST, lines: list[str], known: Hyperparameters, around: ast.AST | None = None
+    node: ast.AST,
+    lines: list[str],
+    known: Hyperparameters,
+    around: ast.AST | None = None,
+    masks: frozenset[str] = frozenset(),
 ) -> Iterator[Mutant]:
-    """Yield the changes of a piece of code, which stands in another one."""
+    """Yield the changes of a piece of code, which stands in another one; what comes of it is selected by `masks`."""
     if is_passed_over(node):
         return
     if isinstance(node, ast.expr | ast.stmt):
         for owner, field, new in changes(node, known):
-            yield _with(node, owner, field, new, lines=lines, around=around)
+            again = held_everywhere(new) in masks
+            yield attrs.evolve(_with(node, owner, field, new, lines=lines, around=around), masked_again=again)
     # around a sign, a keyword or an index stands what says where it is
     outer = around if isinstance(node, ast.UnaryOp | ast.keyword | ast.Slice | ast.Tuple) and around else node
+    if isinstance(node, ast.FunctionDef):
+        masks = masks_of_results(node)
+    elif isinstance(node, ast.Return):
+        masks = frozenset()  # it is what selects
+    inside = dict(masks_inside(node))
     for child in children(node):
-        yield from mutants_of(child, lines, known, outer)
+        yield from mutants_of(child, lines, known, outer, masks | {inside[child]} if child in inside else masks)
 
 
 def is_passed_over(node: ast.AST) -> bool:

@@ -7,6 +7,7 @@ import re
 import jax
 import pytest
 from tests.kit.conformance import (
+    mutants_alone,
     mutants_answers,
     mutants_apart,
     mutants_batches,
@@ -52,6 +53,7 @@ from dovetail_kit.conformance.suites import devices, texts
 from dovetail_kit.conformance.verdict import judge, report
 
 MODULES = (
+    mutants_alone,
     mutants_answers,
     mutants_apart,
     mutants_batches,

@@ -161,7 +161,9 @@ def test_what_an_agent_loop_raises_ends_the_run_as_it_is(engine, error):
         warnings.simplefilter("error")  # a host would be started again, which says so
         with pytest.raises(type(error), match=str(error)) as raised:
             play(engine, Agent([2], before))
-    assert raised.value is error
+        assert raised.value is error
+        tape, _ = play(engine, Agent([2]))  # the servers are well, and are neither lost nor started again
+    assert tape.turns.max(axis=1).tolist() == [1] * ROWS
 
 
 def test_an_observation_that_cannot_be_read_fails_alone(engine):

@@ -43,7 +43,7 @@ class RoleConditioned:
         role_ids: p.
         mask: policy tokens. A row without any belongs to no role and changes no baseline.
 
-    Attributes:
+    Args:
         decay: α, the fraction of b that is kept.
         per: how often b decays. "completion": once per completion, as in the paper, so that a step with many
             completions of a role nearly replaces b. "step": once per step, with α in place of α^n, so that b averages

@@ -32,10 +32,10 @@ class _Again:
         return self.engine.generate(*arguments, **options)
 
 
-def _observations(case: EngineCase, unknown: int | None = None) -> Then:
+def observations(case: EngineCase, unknown: Sequence[int] = ()) -> Then:
     """Return an agent whose observations have 0 to 5 tokens; a row ends after 2 to 5 turns, half of them after 5.
 
-    The row `unknown` observes an id outside the vocabulary.
+    The rows `unknown` observe an id outside the vocabulary.
     """
     special = {case.tokenizer.pad_id, *case.tokenizer.eos_ids}
     ids = [token for token in range(case.tokenizer.vocab_size) if token not in special]
@@ -48,7 +48,7 @@ def _observations(case: EngineCase, unknown: int | None = None) -> Then:
     def observed(row: int) -> list[int] | None:
         if done[row] >= max(2, TURNS - row % 6):
             return None
-        if row == unknown:
+        if row in unknown:
             return [case.tokenizer.vocab_size + 1000]
         rng = np.random.default_rng([row, int(done[row])])
         return rng.choice(ids, int(rng.integers(0, 6))).tolist()
@@ -75,7 +75,7 @@ def play(
 ) -> tuple[Tape, np.ndarray]:
     """Play episodes after the prompts of a case, as a step does."""
     rounds = Rounds(engine=engine, pad_id=case.tokenizer.pad_id, max_turn_tokens=TURN_TOKENS, options=options)
-    return rounds(*case.prompts(), make_keys(), sampling, then or _observations(case))
+    return rounds(*case.prompts(), make_keys(), sampling, then or observations(case))
 
 
 def furthest(case: EngineCase, tape: Tape, weights: Weights, sampling: Sampling = RANDOM) -> float:
@@ -131,7 +131,7 @@ def check_turns_keep_their_weights(case: EngineCase) -> None:
     engine = case.open()
     if not _continues(case, engine):
         return
-    observe = _observations(case)
+    observe = observations(case)
 
     def then(*ended: Any) -> list[list[int] | None]:
         engine.sync(case.other, version=3)
@@ -153,8 +153,8 @@ def check_failing_observation(case: EngineCase) -> None:
     whole, _ = play(case, engine)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        tape, _ = play(case, engine, then=_observations(case, unknown=row))
-        last, _ = play(case, engine, then=_only(row, _observations(case, unknown=row)))
+        tape, _ = play(case, engine, then=observations(case, [row]))
+        last, _ = play(case, engine, then=_only(row, observations(case, [row])))
     rows = np.arange(len(tape.tokens))
     np.testing.assert_array_equal(last.finish == "error", rows == row, err_msg="if it is the last that goes on")
     np.testing.assert_array_equal(tape.finish == "error", rows == row, err_msg="episodes that failed")

@@ -23,7 +23,7 @@ class Adaptive:
     He et al. 2025, *Skywork Open Reasoner 1 technical report* (arXiv:2505.22312), section on adaptive entropy control,
     with its H* and δ. c starts at `train.entropy_coef`, 0 in the report.
 
-    Attributes:
+    Args:
         target: H*, in nats per token.
         step_size: δ, in units of the coefficient.
 

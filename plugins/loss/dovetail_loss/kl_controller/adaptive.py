@@ -25,7 +25,7 @@ class Adaptive:
     with KL the mean observed over n completions. Ziegler et al. 2019, *Fine-tuning language models from human
     preferences*, section 2.2 (there K_β = n / horizon is 0.1, and KL is per completion).
 
-    Attributes:
+    Args:
         target: in nats per token, as the engine observes KL per token.
         horizon: the number of completions over which β may change by about ±20 %.
 

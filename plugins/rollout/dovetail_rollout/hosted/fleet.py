@@ -175,6 +175,9 @@ class Fleet:
                 self._next(ledger, heard, ends)
         except BaseException:
             self._cut()
+            pool.shutdown(cancel_futures=True)
+            for member in self.members.values():
+                member.host.reconnect()  # those that are well answer the next call
             raise
         finally:
             pool.shutdown(cancel_futures=True)

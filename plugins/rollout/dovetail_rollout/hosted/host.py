@@ -228,7 +228,11 @@ class Replica(Host, Protocol):
         ...
 
     def cut(self) -> None:
-        """Break off all calls that are waiting for an answer."""
+        """Break off all calls that are waiting for an answer, and refuse others until `reconnect`."""
+        ...
+
+    def reconnect(self) -> None:
+        """Let it be called again after `cut`, if it is there; no call is under way."""
         ...
 
     def hang_up(self) -> None:

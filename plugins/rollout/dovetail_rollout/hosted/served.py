@@ -112,6 +112,11 @@ class Served(ABC):
             if client is not None:
                 client.close()
 
+    def reconnect(self) -> None:
+        """Let a server that is there be asked again after `cut`."""
+        if self.client is not None:
+            self.client, self.streams = self.client.anew(), self.client.anew()
+
     def hang_up(self) -> None:
         """Hang up on the streams alone, so that other requests and later streams are not affected."""
         if self.streams is not None:

@@ -201,6 +201,7 @@ class VllmServer(Served):
             raise HostLost(self.epitaph(self._broke(error))) from error
         finally:
             pool.shutdown(cancel_futures=True)
+            self.reconnect()  # all is cut if something that follows a turn has raised, and the server is well
         if self.sleeps:
             self._call("/sleep?level=1")
             self.asleep = True

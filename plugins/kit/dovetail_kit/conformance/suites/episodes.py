@@ -9,7 +9,7 @@ import itertools
 import json
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -168,7 +168,7 @@ def can_be_told_of(subject: Subject) -> None:
 
     The chat template passes it to the model, which could not call the tool without it.
     """
-    tool = _tool_of(subject)
+    tool = tool_of(subject)
     try:
         told = schema(tool)["function"]
     except DovetailError as error:
@@ -188,14 +188,19 @@ def _example_of(said: Mapping[str, Any], text: str) -> Any:
     )
 
 
-def _tool_of(subject: Subject) -> Tool:
+def tool_of(subject: Subject) -> Tool:
+    """Return the tool with its hyperparameters.
+
+    Raises:
+        Inapplicable: if it stands for several.
+    """
     tool = Tool(name=subject.component.name, function=subject.bind(), target=subject.component.load())
     if hasattr(tool.function, "tools"):
         raise Inapplicable("it stands for the tools of a server, which says what they are")
     return tool
 
 
-def _called(tool: Tool, text: str, state: Any = None) -> Any:
+def called(tool: Tool, text: str, state: Any = None) -> Any:
     """Return what a tool answers, or the exception whose message the model reads.
 
     Raises:
@@ -230,13 +235,13 @@ def answers_alike(subject: Subject) -> None:
     Episodes are resumed, branched and played again, beside others in the same process. What is neither a text, a
     number, a list, a dict nor a `Result` the model cannot read.
     """
-    tool = _tool_of(subject)
+    tool = tool_of(subject)
     before = random.getstate(), repr(np.random.get_state())  # noqa: NPY002
-    first = [_called(tool, text) for text in STEADY]
+    first = [called(tool, text) for text in STEADY]
     for text, answer in zip(STEADY, first, strict=True):
         if not isinstance(answer, (*ANSWERS, Exception)):
             raise Failed(f"called with {text!r} it returns {answer!r}, of type {type(answer).__name__}")
-        again = _called(tool, text)
+        again = called(tool, text)
         if repr(again) != repr(answer):
             raise Failed(f"called with {text!r} it answers {answer!r}, and later {again!r}")
     if before != (random.getstate(), repr(np.random.get_state())):  # noqa: NPY002
@@ -253,10 +258,10 @@ def leaves_its_state(subject: Subject) -> None:
 
     Episodes are branched and replayed from their states: notes of one branch would appear in another.
     """
-    tool = _tool_of(subject)
+    tool = tool_of(subject)
     state, kept = None, list[tuple[str, Any, Any]]()
     for text in STEADY:
-        answer = _called(tool, text, state)
+        answer = called(tool, text, state)
         if not isinstance(answer, Result) or answer.state is None:
             continue
         kept.append((text, answer.state, copy.deepcopy(answer.state)))
@@ -503,24 +508,34 @@ def _can_go_on(step: Step, text: str) -> None:
 
 
 def _example(interaction: Any) -> Mapping[str, Any]:
-    """Return an example of a task that has what the interaction reads, or one that is made up, if it takes that.
+    return examples(interaction, 1)[0]
+
+
+def examples(interaction: Any, count: int) -> Sequence[Mapping[str, Any]]:
+    """Return examples of a task that has what the interaction reads, or some that are made up, if it takes those.
 
     Raises:
         Inapplicable: if no task that can be built has, and numbers and texts will not do.
     """
     wanted = set(interaction.columns)
     if not wanted:
-        return {"prompt": "Begin."}
+        return [{"prompt": "Begin."}] * count
     for name in current().names("task"):
         try:
             task: Any = current().get("task", name).bind()
             if wanted <= set(task.columns):
-                return task.examples("train")[0]
+                of_task = task.examples("train")
+                return [of_task[index % len(of_task)] for index in range(count)]
         except (DovetailError, ImportError, TypeError):
             continue
     for value in MADE_UP:
-        example = {"prompt": "Begin.", **{name: value(number) for number, name in enumerate(sorted(wanted), 2)}}
+        made = [_made_up(sorted(wanted), value, 2 + index) for index in range(count)]
         with contextlib.suppress(Exception):
-            interaction.reset(copy.deepcopy(example), np.random.default_rng(0))
-            return example
+            for example in made:
+                interaction.reset(copy.deepcopy(example), np.random.default_rng(0))
+            return made
     raise Inapplicable(f"no task has the columns {', '.join(sorted(wanted))}; register one beside the interaction")
+
+
+def _made_up(columns: Sequence[str], value: Callable[[int], Any], first: int) -> Mapping[str, Any]:
+    return {"prompt": "Begin.", **{name: value(number) for number, name in enumerate(columns, first)}}

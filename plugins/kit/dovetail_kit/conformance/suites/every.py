@@ -110,8 +110,8 @@ def picklable(subject: Subject) -> None:
 
 @check(
     doctor="warning",
-    fix="Write a sentence on what it does, its formula, and a line for each parameter; a class has its hyperparameters"
-    " in `Attributes:`, and what it reads in `Reads:` or in the `Args:` of its `__call__`.",
+    fix="Write a sentence on what it does, its formula, and a line for each parameter; those of a class stand in its"
+    " `Args:`, and what it reads in `Reads:` or in the `Args:` of its `__call__`.",
 )
 def docstring(subject: Subject) -> None:
     """The docstring has a sentence, the formula if it is one, and every field and hyperparameter.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from dovetail.host.episodes import Generators
 from dovetail.protocols import ASSISTANT, Call, Episodes, Message, Step, Tool, ToolFormat, Turn
 from dovetail.registry import current
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.gate import passing
 from dovetail_kit.conformance.subject import Subject
 
 EOS: Final = 0
@@ -25,6 +27,7 @@ LOSSES: Final[list[str]] = []
 Seen = tuple[tuple[int, float], ...]
 LOST: Final = 4
 """The episode whose first call loses its connection, which is not the policy's fault."""
+TOKENIZER, INTERACTION, TOOL = "the tokenizer", "the interaction", "a tool"
 HANG_UP: Final = "Hang up."
 """What makes the environment lose its connection."""
 
@@ -38,11 +41,13 @@ class Letters:
 
     def encode(self, text: str) -> list[int]:
         """Return the code points."""
-        return [ord(letter) for letter in text]
+        with passing(TOKENIZER):
+            return encoded(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text without ends of turns."""
-        return "".join(chr(token) for token in ids if token != EOS)
+        with passing(TOKENIZER):
+            return decoded(ids)
 
     def render(self, prompt: Any, tools: Any = None) -> str:
         """Return the texts of the messages."""
@@ -51,6 +56,16 @@ class Letters:
     def bridge(self, messages: Sequence[Message]) -> list[int]:
         """Return the ids of messages."""
         return self.encode("".join(f"[{message['role']}: {message['content']}]" for message in messages))
+
+
+def encoded(text: str) -> list[int]:
+    """Return the ids of a text."""
+    return [ord(letter) for letter in text]
+
+
+def decoded(ids: Sequence[int]) -> str:
+    """Return the text of ids, without ends of turns."""
+    return "".join(chr(token) for token in ids if token != EOS)
 
 
 @attrs.frozen
@@ -75,7 +90,8 @@ class Dice:
         if turn.text == HANG_UP:
             LOSSES.append("dice")
             raise ConnectionError("nobody is there")
-        thrown = int(rng.integers(1, 1000))
+        with passing(INTERACTION):
+            thrown = int(rng.integers(1, 1000))
         said = {"role": "user", "content": str(thrown)}
         return Step(
             state=(*state, (turn.number, float(thrown))), messages=(said,), reward=float(thrown), done=len(state) == 2
@@ -89,7 +105,8 @@ def add(a: int, b: int) -> int:
         a: a number.
         b: another one.
     """
-    return a + b
+    with passing(TOOL):
+        return a + b
 
 
 def lose(a: int, b: int) -> int:
@@ -245,38 +262,56 @@ def play(
         Failed: if an episode does not end, or is answered with something other than ids.
     """
     said = [list[str | None]() for _ in scripts]
-    words = np.arange(len(scripts) * 2, dtype=np.uint32).reshape(PROMPTS, SAMPLES, 2)
-    running = loop.begin([{"prompt": "What?"}] * PROMPTS, SAMPLES, Generators(words))
-    if len(running.prompts) != PROMPTS:
-        raise Failed(f"{len(running.prompts)} prompts for {PROMPTS} examples")
+    running = begun(loop)
     rows = list(range(len(scripts)))[:: -1 if turned else 1]
     for turn in range(loop.max_turns):
         texts = [scripts[row][min(turn, len(scripts[row]) - 1)] for row in rows]
         for row, ids in zip(rows, _answered(running, rows, texts), strict=True):
-            said[row].append(_read(ids))
+            said[row].append(read(ids))
         rows = [row for row in rows if said[row][-1] is not None and row != full]
         if not rows:
             return said, running.result([row == full for row in range(len(scripts))])
     raise Failed(f"episodes {rows} go on after max_turns = {loop.max_turns} turns")
 
 
+def begun(loop: Any) -> Any:
+    """Begin episodes, `SAMPLES` of each of `PROMPTS` prompts."""
+    words = np.arange(PROMPTS * SAMPLES * 2, dtype=np.uint32).reshape(PROMPTS, SAMPLES, 2)
+    running = loop.begin([{"prompt": "What?"}] * PROMPTS, SAMPLES, Generators(words))
+    if len(running.prompts) != PROMPTS:
+        raise Failed(f"{len(running.prompts)} prompts for {PROMPTS} examples")
+    return running
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Leave out the warning that the connection of an episode is lost."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
 def _answered(running: Any, rows: Sequence[int], texts: Sequence[str]) -> Sequence[Any]:
     """Return what follows turns."""
-    turns = [[*Letters().encode(text), EOS] for text in texts]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that the connection of an episode is lost
+    turns = [[*encoded(text), EOS] for text in texts]
+    with quiet():
         answers = running.then(list(rows), turns, ["eos"] * len(rows))
     if len(answers) != len(rows):
         raise Failed(f"{len(rows)} turns have ended, and {len(answers)} are answered")
     return answers
 
 
-def _read(ids: Any) -> str | None:
+def read(ids: Any) -> str | None:
+    """Return what the policy reads after a turn; None if its episode is over.
+
+    Raises:
+        Failed: if that is not ids of the tokenizer.
+    """
     if ids is None:
         return None
     if not all(isinstance(token, int) and 0 <= token < Letters.vocab_size for token in ids):
         raise Failed(f"a turn is answered with {ids!r:.60}, not with ids of the tokenizer")
-    return Letters().decode(ids)
+    return decoded(ids)
 
 
 def episode_of(row: int, said: Sequence[Any], episodes: Episodes) -> Mapping[str, Any]:

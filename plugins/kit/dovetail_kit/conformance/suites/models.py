@@ -353,6 +353,16 @@ ENGINE_FIXES = {
     "turns_equal_rounds": "Draw a turn as `generate` does after the episode so far, with its key, limits and stops.",
     "turns_keep_their_weights": "In `Turns.next`, raise RunError if the weights are not those of the first turns.",
     "failing_observation": "Give the row of an observation that cannot be read 'error', and draw the others.",
+    "apart_equals_rounds": "In `Turns.play`, draw a turn as `next` would: with the key that `then` returned for it,"
+    " after all ids of its own episode, within its own room. Keep what belongs to an episode by its row.",
+    "no_episode_waits": "In `Turns.play`, give each episode a thread of its own for `then`, and ask for its next turn"
+    " from there; an engine that cannot has no `play`.",
+    "what_follows_a_turn_raises": "In `Turns.play`, raise what `then` raises: call it outside of what catches the"
+    " engine's own errors.",
+    "failing_observation_apart": "In `Turns.play`, call `then` with a turn that failed too, with 'error' as its"
+    " `finish`; at the end raise CompletionsFailed if the last turns of all failed.",
+    "newer_weights_apart": "In `Turns.play`, write into `versions` which weights sampled each token, in later turns"
+    " too.",
 }
 """How to mend what a check of engines finds; `dovetail_kit.rollout` runs it on a tiny model of your own."""
 

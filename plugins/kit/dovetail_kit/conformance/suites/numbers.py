@@ -84,7 +84,11 @@ def curve_of(subject: Subject, total: int) -> list[np.ndarray]:
     return subject.once(("curve", total), curve)
 
 
-@check(*CONTROLLERS, fix="Make coef(init(coef)) return coef.")
+@check(
+    *CONTROLLERS,
+    fix="Make coef(init(c)) return c. One that is to begin elsewhere, as with a slow start from 0, declares"
+    " expected_failures={'starts_at_the_coefficient': 'a slow start'}, and its docstring says so.",
+)
 def starts_at_the_coefficient(subject: Subject) -> None:
     """The first coefficient is the one in the config.
 
