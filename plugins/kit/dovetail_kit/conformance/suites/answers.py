@@ -16,6 +16,7 @@ from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.texts import (
     REWARDS,
     ROUNDING,
+    call_apart,
     call_on,
     equal_within,
     is_alone,
@@ -140,7 +141,7 @@ def tells_large_numbers_apart(subject: Subject) -> None:
             raise Inapplicable("numbers that differ by a millionth are alike to it")
 
 
-@check("reward", claim="examples", when=is_alone, fix="Compare whole answers: 42 is not the answer 421.")
+@check("reward", claim="examples", when=is_pure, fix="Compare whole answers: 42 is not the answer 421.")
 def the_whole_answer(subject: Subject) -> None:
     """A number that contains the answer is not the answer, and neither is its beginning, or it read backwards.
 
@@ -149,15 +150,17 @@ def the_whole_answer(subject: Subject) -> None:
     record, answer = good_of(subject)
     wrong = [f"{answer}1", f"1{answer}", f"9{answer}9", *([answer[:-1]] if len(answer) > 1 else [])]
     wrong += [answer[::-1]] if answer[::-1] != answer else []
-    good, *others = call_on(subject, [spelt(record, answer, said, answer) for said in (answer, *wrong)])
+    good, *others = call_apart(subject, [spelt(record, answer, said, answer) for said in (answer, *wrong)])
+    if not is_alone(subject.component):
+        (other,) = call_on(subject, [spelt(record, answer, NUMBERS[0], answer)])
+        if None in (good, other) or not np.sum(other) < np.sum(good):
+            raise Inapplicable("by itself a right completion gets no more than a wrong one")
     for said, score in zip(wrong, others, strict=True):
         if score is not None and good is not None and not np.sum(score) < np.sum(good):
             raise Failed(f"the answer is {answer}, and {said} gets {score!r} as well")
 
 
-@check(
-    "reward", claim="examples", when=is_alone, fix="Compare whole words, or whole items: `a in b` is true of a part."
-)
+@check("reward", claim="examples", when=is_pure, fix="Compare whole words, or whole items: `a in b` is true of a part.")
 def a_part_is_not_the_word(subject: Subject) -> None:
     """A word of the answer that has lost its first letter, or its last, is not that word, unless others are as good.
 
@@ -171,7 +174,7 @@ def a_part_is_not_the_word(subject: Subject) -> None:
         word = max(sorted(shared), key=len)
         said = (word, word[1:], word[:-1], f"{word[:-1]}{'x' if word[-1] != 'x' else 'y'}")
         records = [record | {"completions": re.sub(rf"\b{word}\b", each, text)} for each in said]
-        good, *parts, other = call_on(subject, records)
+        good, *parts, other = call_apart(subject, records)
         if None in (good, *parts, other) or not np.sum(other) < np.sum(good):
             continue  # it does not compare words, or not exactly
         if all(np.sum(part) >= np.sum(good) for part in parts):

@@ -89,6 +89,24 @@ def state_is_data(subject: Subject) -> None:
         state = after
 
 
+@check("curriculum", fix="Take the largest off before exponentials: np.exp(score - score.max()).")
+def chooses_by_any_score(subject: Subject) -> None:
+    """It chooses prompts also where scores go up to a million, or down to minus a million, and where all are the same.
+
+    A softmax that exponentiates a score of 1,000 as it is overflows, and all chances are NaN.
+    """
+    for scale in (-1e6, 0.0, 1e6):
+        curriculum = subject.bind()
+        state = curriculum.init(PROMPTS)
+        for step in range(4):
+            try:
+                chosen = np.asarray(curriculum.choose(state, FEW, generator_of(step)))
+            except ValueError as error:
+                raise Failed(f"after scores of 0 to {scale:g} it cannot choose: {error}") from None
+            scores = scale * generator_of(step).random((FEW, SAMPLES))
+            state, _ = split_metrics(curriculum.update(state, chosen, scores))
+
+
 @check("curriculum", fix="Draw from the generator that `choose` is given, and remember everything in the state.")
 def resumes_choosing(subject: Subject) -> None:
     """The same state and generator choose the same prompts, also in a fresh instance and after pickling.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pickle
 import random
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +17,17 @@ from dovetail.errors import ConfigError, DovetailError, listing
 from dovetail.ranges import plain
 from dovetail_kit.conformance.case import global_generators
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
-from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.clock import TooLong, limited
+from dovetail_kit.conformance.subject import Subject, allows
 from dovetail_kit.conformance.suites.hyperparameters import numbers_of, others
 
 FEW, CLEARLY = 10, 0.25
+LOW, PATIENCE = 20, 10
+"""Seconds of processor time for questions of a smaller range, of which there may be too few to find others."""
+OF_EXAMPLES = re.compile(r"(^|_)(size|seed|count|limit|examples|records|rows)$")
 SUM = "What is 1234567 + 89? It is 1234656."
+WORDS = "NASA said: THE answer, McDonald's, is   here.\n\nIt IS."
+"""Words of other cases and lengths, and more than one space."""
 SPLITS = ("train", "eval", "sft")
 MANY = 500
 """How many examples are looked at, at most."""
@@ -198,12 +206,33 @@ def held_out(subject: Subject) -> None:
 
     The accuracy of an evaluation would tell what was memorised.
     """
-    task = task_of(subject)
-    held = {repr(example["prompt"]) for example in first_of(task.examples("eval"), 20 * MANY)}
+    _refuse_both(task_of(subject), 20 * MANY)
+    fewer = _with_fewer(subject)
+    shown = ", ".join(f"{name} = {value}" for name, value in fewer.items())
+    if not fewer:
+        return
+    with suppress(DovetailError, ValueError, TooLong), limited(PATIENCE):  # there may be too few other examples
+        _refuse_both(subject.bind(**fewer), 2 * MANY, f"with {shown} ")
+
+
+def _refuse_both(task: Any, most: int, when: str = "") -> None:
+    held = {repr(example["prompt"]) for example in first_of(task.examples("eval"), most)}
     for split in ("train", "sft"):
-        both = held & {repr(example["prompt"]) for example in first_of(task.examples(split), 20 * MANY)}
+        both = held & {repr(example["prompt"]) for example in first_of(task.examples(split), most)}
         if both:
-            raise Failed(f"{len(both)} prompts of eval are also in {split}, such as {min(both)}")
+            raise Failed(f"{when}{len(both)} prompts of eval are also in {split}, such as {min(both)}")
+
+
+def _with_fewer(subject: Subject) -> dict[str, int]:
+    """Return half of each whole number of a task that is not a number of examples, 20 at most, or what is the least that
+    it may be: of a smaller range of questions some would be drawn twice.
+    """
+    found = {}
+    for name, value in numbers_of(subject).items():
+        if isinstance(value, int) and value > 1 and not OF_EXAMPLES.search(name):
+            lower = (x for x in range(min(value // 2, LOW), value) if allows(subject.component, name, x))
+            found[name] = next(lower, value)
+    return {name: fewer for name, fewer in found.items() if fewer != subject.params[name]}
 
 
 @check("task", fix="Return a list of texts, such as the prompts.")
@@ -401,15 +430,16 @@ def _saves_its_numbers(subject: Subject) -> None:
     for name, value in numbers_of(subject).items():
         for other in others(subject.component, name, value):
             try:
-                tokenizer = subject.bind(**{name: other}).make([SUM] * 400)
-                before = tokenizer.encode(SUM)
+                tokenizer = subject.bind(**{name: other}).make([SUM, WORDS] * 200)
+                before = [tokenizer.encode(text) for text in (SUM, WORDS)]
             except (DovetailError, OSError, ValueError, Inapplicable):
                 continue  # the number does not go with this little text
             with tempfile.TemporaryDirectory() as folder:
                 tokenizer.save(Path(folder))
-                again = subject.bind().load(Path(folder)).encode(SUM)
-            if again != before:
-                raise Failed(f"with {name} = {other} {SUM!r} has the ids {before}, and {again} after loading")
+                loaded = subject.bind().load(Path(folder))
+            for text, ids in zip((SUM, WORDS), before, strict=True):
+                if (again := loaded.encode(text)) != ids:
+                    raise Failed(f"with {name} = {other} {text!r} has the ids {ids}, and {again} after loading")
 
 
 @check("tokenizer", fix="List every id that ends a completion in eos_ids, and choose a pad_id within the vocabulary.")

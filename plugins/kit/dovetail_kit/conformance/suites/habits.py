@@ -226,6 +226,20 @@ def counts_in_full(subject: Subject) -> None:
         raise Failed("it writes the same whether tokens/total ends with 12345680 or with 12345681")
 
 
+@check("sink", unless="elsewhere", fix="Write digits that count: repr(value), or a format with `g`; do not round().")
+def small_figures_in_full(subject: Subject) -> None:
+    """In its files a learning rate of 1.25e-07 is not one of 2.5e-07.
+
+    Rounded to six decimals both are zero, and so is the loss of what has all but converged.
+    """
+
+    def files(lr: float) -> dict[str, bytes]:
+        return _left(subject, [(step, {"loss": 0.5, "lr": lr}) for step in range(1, 4)])[1]
+
+    if files(0.125) != files(0.25) and files(1.25e-7) == files(2.5e-7):
+        raise Failed("it writes the same whether lr is 1.25e-07 or 2.5e-07")
+
+
 @check("sampling_preset", fix="Name settings of `sampling` as they are spelt, with values that it allows.")
 def sets_what_there_is(subject: Subject) -> None:
     """Its values are those of existing sampling settings, and within their ranges.

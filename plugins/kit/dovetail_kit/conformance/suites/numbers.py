@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,8 +19,11 @@ from dovetail_kit.conformance.subject import Subject
 
 SCHEDULES = ("lr_schedule", "schedule")
 CONTROLLERS = ("entropy_controller", "kl_controller")
+FIRST = re.compile(r"(first|initial|start)(_|$)")
 TOTAL = 40
 LONG = 200_000
+MIDDLE, COARSE, STAIRS = 2048, 16, 20
+"""From this step to twice that bfloat16 has every sixteenth one, and so many of them are looked at, twice over."""
 
 
 @check(*SCHEDULES, fix="Compute with jnp on float32 scalars, and guard divisions by a number of steps.")
@@ -40,6 +44,20 @@ def every_step(subject: Subject) -> None:
     for step in (0, LONG // 2, LONG):
         late = schedule_of(subject, subject.floats)(jnp.int32(step), jnp.int32(LONG))
         finite(late, f"at step {step} of {LONG} the value")
+
+
+@check(*SCHEDULES, fix="Convert the step to jnp.float32, which tells 16,777,216 steps apart; bfloat16 does 256.")
+def tells_steps_apart(subject: Subject) -> None:
+    """Where a curve changes from step to step, it does so late in a long run too, not only at every sixteenth step.
+
+    A step that is held in half precision is rounded, so that the curve of a long run has stairs.
+    """
+    schedule, total = schedule_of(subject, subject.floats), jnp.int32(LONG)
+    late = np.asarray(jax.vmap(lambda step: schedule(step, total))(jnp.arange(MIDDLE, MIDDLE + 2 * COARSE * STAIRS)))
+    changes = MIDDLE + 1 + np.flatnonzero(np.diff(late))
+    # halfway between two multiples, of which the even one is the nearest
+    if len(changes) >= STAIRS and set(changes % COARSE) <= {COARSE // 2, COARSE // 2 + 1}:
+        raise Failed(f"of {len(late)} steps from {MIDDLE} on it changes at {changes[:3].tolist()} and so on alone")
 
 
 @check(*SCHEDULES, fix="Use jnp.where instead of if; steps and hyperparameters are traced.")
@@ -126,6 +144,18 @@ def state_under_scan(subject: Subject) -> None:
         same(found[number], controller.coef(state), f"compiled, after {number + 1} updates: the coefficient")
     if not isinstance(states[0], dict) or not all(isinstance(value, jax.Array) for value in states[0].values()):
         raise Failed(f"the state is {states[0]!r}, not a dict of arrays")
+
+
+@check(*CONTROLLERS, fix="Set it once: jnp.where(state['first'] > 0, state['first'], observed).")
+def what_is_first_stays(subject: Subject) -> None:
+    """A number of its state that is called `first`, `initial` or `start` is the same after all later observations.
+
+    As a running maximum, or a mean, it is another thing than its name says, and so is what is compared with it.
+    """
+    _, first, *later = _states(subject, jnp.array([0.5, 0.3, 0.9, 0.1, 2.0]))
+    for name in filter(FIRST.match, first):
+        for state in later:
+            same(state[name], first[name], f"after later observations '{name}'", within=1e-6)
 
 
 @check(*CONTROLLERS, fix="Keep everything that is remembered in the state, and nothing on the instance.")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import math
 import re
-import signal
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +13,7 @@ import numpy as np
 from dovetail.registry import Component
 from dovetail.step.parts import split_metrics
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.clock import TooLong, limited
 from dovetail_kit.conformance.given import GIVEN, count_tokens
 from dovetail_kit.conformance.hostile import HOSTILE, TRUTHS, made_of
 from dovetail_kit.conformance.subject import Subject
@@ -89,6 +87,13 @@ def starts_processes(subject: Subject) -> bool:
 def call_on(subject: Subject, records: list[dict[str, Any]], **params: Any) -> list[Any]:
     """Return what a component gives for completions with their columns."""
     return _returned(subject, _columns(subject, records), len(records), params)
+
+
+def call_apart(subject: Subject, records: list[dict[str, Any]]) -> list[Any]:
+    """Return what a component gives for completions, each in a call of its own if it compares those of a group."""
+    if is_alone(subject.component):
+        return call_on(subject, records)
+    return [call_on(subject, [record])[0] for record in records]
 
 
 def _columns(subject: Subject, records: list[dict[str, Any]]) -> list[list[Any]]:
@@ -282,8 +287,11 @@ def hostile_texts(subject: Subject) -> None:
     params = {"time_limit": 0.1} if "time_limit" in subject.component.params else {}
     records: list[dict[str, Any]] = [dict(like) | {"completions": text} for text in texts.values()]
     columns = _columns(subject, records)  # the tokens of huge texts take time, too
-    with _limited(SECONDS, "the hostile texts"):
-        found = _returned(subject, columns, len(records), params)
+    try:
+        with limited(SECONDS):
+            found = _returned(subject, columns, len(records), params)
+    except TooLong:
+        raise Failed(f"the hostile texts take more than {SECONDS} s of processor time") from None
     for label, record, value in zip(texts, records, found, strict=True):
         try:
             _fits(subject, value, record["completions"])
@@ -376,22 +384,3 @@ def combines(subject: Subject) -> None:
         raise Failed(f"the scores are {scores.tolist()}, and should be NaN for the completions {where} and no others")
     if not np.array_equal(np.asarray(manager(table[::-1].copy(), names)), scores[::-1], equal_nan=True):
         raise Failed("in another order the completions get other scores")
-
-
-@contextlib.contextmanager
-def _limited(seconds: float, what: str) -> Iterator[None]:
-    """Raise after so many seconds of processor time, which a busy machine does not use up; needs the main thread."""
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGVTALRM"):
-        yield
-        return
-
-    def stop(*_: Any) -> None:
-        raise Failed(f"{what} take more than {seconds:g} s of processor time")
-
-    before = signal.signal(signal.SIGVTALRM, stop)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -91,6 +92,35 @@ def finite_results(subject: Subject) -> None:
             finite(value if everywhere else value[read_where(value, mask)], "the value")
         for name, metric in result.metrics.items():
             finite(metric, f"the metric '{name}'")
+
+
+@check(
+    "field",
+    when=on_batch,
+    fix="Let no derivative be infinite where it is not needed: jnp.sqrt(jnp.where(x > 0, x, 1.0)) in the selection.",
+)
+def finite_gradients(subject: Subject) -> None:
+    """The gradient by what the model computes is finite, also of a completion with a single token, or with none.
+
+    A loss may read it. The deviation of a single number is zero, where the square root has an infinite derivative.
+    """
+    case = ArrayCase.of(subject)
+    fields = case.fields()
+    inputs = {name: fields[name] for name in case.variables}
+    if not inputs:
+        raise Inapplicable("it depends on nothing that is trained")
+    others = {name: value for name, value in fields.items() if name not in inputs}
+
+    def total(learnt: batch.Fields) -> Any:
+        values, _ = case.call(others | learnt, subject.floats)
+        return sum(jnp.sum(value) for value in values if jnp.issubdtype(value.dtype, jnp.floating))
+
+    try:
+        gradients = jax.jit(jax.grad(total))(inputs)
+    except (TypeError, jax.errors.JAXTypeError) as error:
+        raise Inapplicable("it has no gradient") from error
+    for name, gradient in gradients.items():
+        finite(np.asarray(gradient), f"the gradient by {name}")
 
 
 @check(*ZERO_OUTSIDE, fix="End with jnp.where(mask, value, 0.0).")

@@ -16,6 +16,8 @@ from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.models import LENGTH, ROWS, VOCABULARY, WITHIN, make_model, model_of, token_batch
 
 PROMPT = 5
+STACK = 4
+"""Vectors that a parameter may consist of, each of which learns."""
 STEP = 0.01
 
 
@@ -69,13 +71,16 @@ def abstract_is_what_is_made(subject: Subject) -> None:
 
 @check("model", slow=True, fix="Look for jax.lax.stop_gradient, and for a parameter that is read nowhere.")
 def every_parameter_learns(subject: Subject) -> None:
-    """Every parameter has a finite gradient that is not zero, at the start or after one step along the others'.
+    """Every parameter has a finite gradient that is not zero, at the start or after one step along the others', and so
+    has each vector of a stack of a few, such as the scales of a layer's norms.
 
     With a parameter frozen by mistake, training looks normal, but is worse. One that feeds only a projection which
     begins at zero learns from the second step on.
     """
     tokens, mask = token_batch()
-    graphdef, params, rest = nnx.split(make_model(subject), nnx.Param, ...)
+    made = make_model(subject)
+    chooses = bool(getattr(made, "choices", 0))  # such as experts, which need not all be chosen
+    graphdef, params, rest = nnx.split(made, nnx.Param, ...)
 
     @jax.jit
     def gradient(params: Any) -> Any:
@@ -96,6 +101,9 @@ def every_parameter_learns(subject: Subject) -> None:
         finite(leaf, f"the gradient by {name}")
         if not np.asarray(leaf, np.float32).any() and not np.asarray(second, np.float32).any():
             raise Failed(f"the gradient by {name} is zero everywhere")
+        for row in range(leaf.shape[0] if leaf.ndim == 2 and leaf.shape[0] <= STACK and not chooses else 0):
+            if not np.asarray(leaf[row], np.float32).any() and not np.asarray(second[row], np.float32).any():
+                raise Failed(f"the gradient by {name}[{row}] is zero everywhere")
 
 
 @check(
