@@ -9,7 +9,6 @@ import attrs
 import pytest
 from tests.hostile.case import USAGE, Case, attempt, attempt_call, contents
 
-from dovetail.api import open_run
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import ConfigError, RunError
@@ -18,6 +17,7 @@ from dovetail.run.files import read_lines
 from dovetail.run.folder import open_folder
 from dovetail.training.settled import _kept
 from dovetail_lab.evaluation.lines import open_lines
+from dovetail_lab.one_run import open_run
 
 RUN = {
     "r/run.json": '{"config_id": "c", "run_id": "c-s0"}',

@@ -8,13 +8,12 @@ from typing import Any
 
 import attrs
 
-from dovetail.api import Settings, texts
 from dovetail.config import load_experiment
-from dovetail.run.opened import RecordedRun, open_run
 from dovetail.shipped import find
 from dovetail_lab.ab.analysis import Analysis
 from dovetail_lab.ab.commands import Test, how_it_runs
 from dovetail_lab.ab.design import Arm
+from dovetail_lab.one_run import RecordedRun, Settings, open_run, texts
 from dovetail_lab.sweep import Store
 from dovetail_lab.sweep.commands import perform
 from dovetail_lab.sweep.export import record

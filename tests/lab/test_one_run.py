@@ -7,7 +7,7 @@ import json
 import pytest
 
 from dovetail.errors import RunError
-from dovetail.run.opened import open_run
+from dovetail_lab.one_run import open_run
 
 
 @pytest.mark.parametrize("records", ["metrics", "timings", "samples"])
