@@ -12,6 +12,7 @@ import numpy as np
 
 from dovetail.config import Config
 from dovetail.config import load as read
+from dovetail.config.located import begun_in
 from dovetail.errors import RunError, listing, nearest
 from dovetail.interruptions import interruptions
 from dovetail.run.files import read_lines, read_record
@@ -79,7 +80,8 @@ def train(config: Config | str | Path, folder: str | Path | None = None, setting
             raise ValueError("the config is loaded already: give its settings to dovetail.load")
         loaded, name = config, "run"
     else:
-        loaded, name = load(config, settings), Path(config).stem
+        with begun_in(None if folder is None else Path(folder)):
+            loaded, name = load(config, settings), Path(config).stem
     from dovetail.run.process import prepared
 
     with prepared(), interruptions():
