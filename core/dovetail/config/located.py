@@ -63,7 +63,7 @@ def note_files(folder: Path, *configs: Config) -> None:
                 found[text] = where
     before = noted(folder)
     if found.items() - before.items():
-        write_whole(folder / FILES, json.dumps(before | found, indent=2) + "\n")
+        write_whole(folder / FILES, json.dumps(before | found, indent=2, sort_keys=True) + "\n")
 
 
 def locate(choice: Choice, read_from: Mapping[str, str], problems: Problems) -> dict[str, str]:
@@ -123,9 +123,9 @@ def _files(choice: Choice) -> dict[str, Any]:
 
 
 def _is_there(folder: str, text: str) -> bool:
-    """Return whether there is a file or folder of that name, or of what is before the last colon: `FILE.py:NAME`."""
+    """Return whether there is a file or folder of that name, or a file before its last colon: `FILE.py:NAME`."""
     place = os.path.join(folder, text)
-    return os.path.exists(place) or os.path.exists(place.rpartition(":")[0])
+    return os.path.exists(place) or os.path.isfile(place.rpartition(":")[0])
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -92,8 +92,16 @@ def test_what_is_typed_is_meant_from_here_unless_it_resumes(places, monkeypatch)
 def test_only_relative_paths_of_files_that_are_there_are_noted(places, path, noted):
     work, _ = places
     (work / "models/q").mkdir(parents=True)
+    (work / "package").mkdir()
     _, file = started(work, "train.model=pretrained", f"model.pretrained.path='{path.format(work=work)}'")
     assert (file.parent / FILES).exists() == noted
+
+
+def test_a_file_with_the_name_of_what_is_in_it_is_a_file(places):
+    work, elsewhere = places
+    config = load(None, ["train.model=pretrained", "model.pretrained.path='mine.py:Model'"])
+    note_files(elsewhere, config)
+    assert json.loads((elsewhere / FILES).read_text()) == {"mine.py:Model": str(work)}
 
 
 def test_a_name_on_a_hub_stays_one_in_every_folder(places, monkeypatch):
