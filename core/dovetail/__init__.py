@@ -12,9 +12,8 @@ from dovetail.hookspecs import hookimpl
 from dovetail.registry import STATIC, Chooses, Component, Renamed, declares, get, names, register
 
 if TYPE_CHECKING:
-    from dovetail.api import load, train
-    from dovetail.run.opened import open_run
     from dovetail_lab.api import ab, sweep
+    from dovetail_lab.one_run import load, open_run, train
     from dovetail_lab.opened import open_policy
 
 __all__ = [
@@ -38,11 +37,11 @@ __all__ = [
 
 _LAZY = {
     "ab": "dovetail_lab.api",
-    "load": "dovetail.api",
+    "load": "dovetail_lab.one_run",
     "open_policy": "dovetail_lab.opened",
-    "open_run": "dovetail.run.opened",
+    "open_run": "dovetail_lab.one_run",
     "sweep": "dovetail_lab.api",
-    "train": "dovetail.api",
+    "train": "dovetail_lab.one_run",
 }
 """Where the names are that are imported on first use: every plugin imports this package, so it must stay light."""
 

@@ -49,6 +49,19 @@ def test_its_config_is_checked(installed):
     assert config.train.interaction == "dovetail-environments/gymnasium"
 
 
+def test_what_runs_code_of_the_users_or_calls_a_server_says_so_and_a_run_folder_may_not_name_it(installed):
+    registry, _ = discover()
+    own = [c for c in registry.components() if c.origin.distribution == PROJECT["name"]]
+    named = {c.label: c.declares["programs"] for c in own if "programs" in c.declares}
+    assert named == {
+        "interaction.openenv": ("url",),
+        "interaction.trl": ("factory",),
+        "interaction.verl": ("path",),
+        "tool.mcp": ("command",),
+        "tool.verl": ("path",),
+    }
+
+
 def test_without_the_libraries_it_says_what_to_install(installed, monkeypatch):
     from dovetail_environments.interaction.gymnasium import Gymnasium
     from dovetail_environments.interaction.openenv import OpenEnv

@@ -9,7 +9,6 @@ import attrs
 import pytest
 from tests.hostile.case import USAGE, Case, attempt, attempt_call, contents
 
-from dovetail.api import open_run
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import ConfigError, RunError
@@ -18,6 +17,7 @@ from dovetail.run.files import read_lines
 from dovetail.run.folder import open_folder
 from dovetail.training.settled import _kept
 from dovetail_lab.evaluation.lines import open_lines
+from dovetail_lab.one_run import open_run
 
 RUN = {
     "r/run.json": '{"config_id": "c", "run_id": "c-s0"}',
@@ -43,6 +43,7 @@ def damaged(pattern: str, **changes: str | bytes | None) -> Case:
     return Case("report r", pattern, files=files)
 
 
+ELSEWHERE = "train.task = 'records'\ntask.records.path = 'own.jsonl'\n"
 CASES = {
     "run.json empty": damaged(r"r/run\.json' cannot be read: not valid JSON", run__json=""),
     "run.json cut short": damaged(r"r/run\.json' cannot be read: not valid JSON", run__json='{"run_id": "c'),
@@ -107,6 +108,28 @@ CASES = {
     ),
     "sweep.json cut short": Case("report r", r"r/sweep\.json' cannot be read", files={"r/sweep.json": "{"}),
     "sweep.json of another version": Case("sweep status r", "is not a record of a sweep", files={"r/sweep.json": "{}"}),
+    "files of a folder with control characters": Case(
+        "config show r/config.gin",
+        r"r/config\.gin:2: task\.records\.path = 'own\.jsonl' is not in '/tmp/.*31m', where it was",
+        status=0,
+        files={"r/config.gin": ELSEWHERE, "r/files.json": json.dumps({"own.jsonl": "/tmp/\x1b[31m"})},
+    ),
+    "files of a folder with a null": Case(
+        "config show r/config.gin",
+        r"is not in '/tmp/.*', where it was",
+        status=0,
+        files={"r/config.gin": ELSEWHERE, "r/files.json": json.dumps({"own.jsonl": "/tmp/\0"})},
+    ),
+    "files.json 100,000 deep": Case(
+        "config show r/config.gin", "", status=0, files={"r/config.gin": ELSEWHERE, "r/files.json": "[" * 100_000}
+    ),
+    "files.json is a pipe": Case(
+        "config show r/config.gin",
+        "",
+        status=0,
+        files={"r/config.gin": ELSEWHERE},
+        prepare=lambda folder: os.mkfifo(folder / "r/files.json"),
+    ),
     "ab.json cut short": Case("report r", r"r/ab\.json' is not a readable record", files={"r/ab.json": "{"}),
 }
 

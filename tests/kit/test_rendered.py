@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 from tests.tiny_folder import write
 
-from dovetail.config import Config, difference, load
+from dovetail.config import Config, load
 from dovetail.kinds import STAGES
+from dovetail_kit.difference import difference
 from dovetail_kit.notices import overridden, warnings
 from dovetail_kit.rendered import by_stage, render_diff, render_show
 

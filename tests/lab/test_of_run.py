@@ -78,6 +78,14 @@ def test_a_single_file_plugin_that_is_not_loaded_is_asked_for_once(tmp_path, com
     assert str(error.value) == f"the run in '{tmp_path}' was begun with --plugin {file}; repeat this command with it"
 
 
+def test_a_single_file_plugin_is_named_as_it_is_found_from_here(tmp_path, monkeypatch):
+    began(tmp_path, ["dovetail", "train", "--plugin", "mine/heap_task.py"])
+    (start,) = json.loads((tmp_path / ENVIRONMENT).read_text())
+    (tmp_path / ENVIRONMENT).write_text(json.dumps([start | {"folder": "/work"}]))
+    with pytest.raises(RunError, match="was begun with --plugin /work/mine/heap_task.py; repeat"):
+        load_of_run(tmp_path, trusted=False)
+
+
 @pytest.mark.parametrize("record", ["[]", "{", "[3]", '[{"plugins": 3, "command": 4}]'])
 def test_a_record_of_another_form_changes_nothing(tmp_path, record):
     began(tmp_path, [])

@@ -56,11 +56,13 @@ def add(commands: Commands) -> None:
 def train_command(options: argparse.Namespace) -> int:
     """Load a config and run it in its folder."""
     from dovetail.config import load
+    from dovetail.config.located import begun_in
     from dovetail.run.process import prepare
     from dovetail.shipped import find
 
     path = find(options.config)
-    loaded = load(path, options.overrides)
+    with begun_in(options.folder):
+        loaded = load(path, options.overrides)
     prepare()
     from dovetail.devices.presence import devices
     from dovetail.run.folder import default_folder

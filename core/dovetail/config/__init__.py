@@ -1,6 +1,5 @@
 """Configuration: gin files, treated as data and checked completely when they are read."""
 
-from dovetail.config.difference import difference
 from dovetail.config.dump import Entry, dump, explain_origin
 from dovetail.config.ids import config_id, run_id, versions
 from dovetail.config.resolve import load, load_experiment
@@ -20,7 +19,6 @@ __all__ = [
     "Unused",
     "chosen",
     "config_id",
-    "difference",
     "dump",
     "explain_origin",
     "floats",

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from dovetail.config.located import locate
 from dovetail.config.parse import Binding
 from dovetail.config.problems import Problems
 from dovetail.config.resolved import DEFAULT, Choice, Unused, defaults
@@ -194,15 +195,17 @@ class _ParameterResolver:
         except PluginError as error:
             self.problems.add(place, str(error))
             return None
-        origins = dict.fromkeys(params, DEFAULT)
+        origins, files = dict.fromkeys(params, DEFAULT), dict[str, str]()
         for name in params:
             given = self._given.get((scope, component, name)) or self._given.get(("", component, name))
             if given:
                 params[name], origins[name] = given.value, given.binding.place
+                files[name] = given.binding.file
                 self._used.add(given.binding)
             elif params[name] is REQUIRED:
                 self.problems.add(place, f"{component.label}.{name} has no default: set it")
-        return Choice(component=component, params=params, scope=scope, origins=origins)
+        made = Choice(component=component, params=params, scope=scope, origins=origins)
+        return attrs.evolve(made, found=locate(made, files, self.problems))
 
     def _with_inner(self, path: str, choice: Choice, around: tuple[Component, ...] = ()) -> dict[str, Choice]:
         """Return a choice and the choices that its hyperparameters make, recursively, by path: `train.rollout.inner`.

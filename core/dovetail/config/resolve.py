@@ -123,8 +123,8 @@ def _resolve(
     parameters = [b for b in bindings if len(b.path) == 3]
     choices, unused = resolve_parameters(parameters, sections.chosen, allowed, registry, problems, trusted=trusted)
     apply_presets(sections, allowed, choices, problems)
-    problems.raise_if_any()
     problems.warn_if_any()
+    problems.raise_if_any()
     return _Found(sections=sections, schema=allowed, choices=choices, unused=unused, registry=registry)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from dovetail.config.located import placed
 from dovetail.config.schema import MESH, Schema
 from dovetail.config.settings import Critic, Eval, Memory, Mesh, Run, Sampling, Sft, Train
 from dovetail.config.types import Mismatch, fit
@@ -35,10 +36,18 @@ class Choice:
     origins: Mapping[str, str] = attrs.field(factory=dict, eq=False, repr=False)
     inner: Mapping[str, Choice] = attrs.field(factory=dict)
     """The choices made by hyperparameters that name a component, by the name of the hyperparameter."""
+    found: Mapping[str, str] = attrs.field(factory=dict, eq=False, repr=False)
+    """The folders of relative paths in the hyperparameters, if that is not the working one; see `config.located`."""
+
+    @property
+    def used(self) -> dict[str, Any]:
+        """The hyperparameters as the component gets them, with full paths of the files that are in other folders."""
+        names = self.component.declares.get("files", ()) if self.found else ()
+        return {**self.params, **{name: placed(self.params[name], self.found) for name in names}}
 
     def bind(self) -> Any:
         """Return the function, or an instance of the class, with its hyperparameters set."""
-        return self.component.bind(**{**self.params, **{name: each.bind() for name, each in self.inner.items()}})
+        return self.component.bind(**{**self.used, **{name: each.bind() for name, each in self.inner.items()}})
 
     @property
     def declares(self) -> Mapping[str, Any]:
@@ -65,7 +74,7 @@ def floats(choice: Choice) -> dict[str, float]:
 def statics(choice: Choice) -> dict[str, Any]:
     """Return the hyperparameters that are compile-time constants: all that `floats` does not return."""
     traced = floats(choice)
-    return {k: v for k, v in choice.params.items() if k not in traced}
+    return {k: v for k, v in choice.used.items() if k not in traced}
 
 
 def defaults(component: Component) -> dict[str, Any]:

@@ -16,6 +16,7 @@ class Claims(TypedDict, total=False):
     excludes: Sequence[str]
     per_reward: Sequence[str]
     programs: Sequence[str]
+    files: Sequence[str]
     idle: Sequence[str]
     on_policy_gradient: bool
     pessimistic: bool

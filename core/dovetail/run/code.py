@@ -105,11 +105,11 @@ def files_named_by(config: Config) -> dict[str, Path]:
     These are the parameters that their components declare as `programs`.
     """
     named = [
-        choice.params[name]
+        (choice.params[name], choice.used[name])
         for choice in config.choices.values()
         for name in choice.component.declares.get("programs", ())
     ]
-    files = {name: python_file(name) for name in named if isinstance(name, str)}
+    files = {name: python_file(file) for name, file in named if isinstance(name, str)}
     return {name: file for name, file in files.items() if file}
 
 

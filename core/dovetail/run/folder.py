@@ -17,6 +17,8 @@ from typing import Any
 import attrs
 
 from dovetail.config import Config, config_id, dump, run_id
+from dovetail.config.located import FILES as PATHS
+from dovetail.config.located import note_files
 from dovetail.devices.presence import devices
 from dovetail.errors import RunError, printable
 from dovetail.registry import current
@@ -89,6 +91,7 @@ def open_folder(path: Path, config: Config) -> RunFolder:
             lock = undo.enter_context(closing(hold_alone(path / LOCK, f"run folder '{path}'")))
             _claim(path, config)
             claim_code(path, config)
+            note_files(path, config)
             _note_environment(path)
             folder = _described(path, config)
             journal = Journal(path, *([MESSAGES] if keeps_messages(config) else []))
@@ -193,7 +196,7 @@ def _kept(path: Path) -> list[Path]:
 def _forget(path: Path) -> None:
     """Remove what a run writes before its first step, so that another one may have the folder."""
     shutil.rmtree(path / "tokenizer", ignore_errors=True)
-    for name in (CONFIG, CODE, ENVIRONMENT, SOURCES, MEMORY, IDENTITY):  # this one last, if it is killed
+    for name in (CONFIG, PATHS, CODE, ENVIRONMENT, SOURCES, MEMORY, IDENTITY):  # this one last, if it is killed
         (path / name).unlink(missing_ok=True)
 
 
@@ -283,6 +286,7 @@ def _note_environment(path: Path) -> None:
     start = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": sys.argv,
+        "folder": os.getcwd(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpus": os.cpu_count(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +12,7 @@ from typing import Final
 
 import attrs
 
+from dovetail.config.located import noted
 from dovetail.errors import DataError
 from dovetail.run.files import write_whole
 
@@ -22,6 +24,8 @@ class _Kept:
     file: Path
     found: dict[str, str]
     writes: bool
+    moved: dict[str, str]
+    """The relative paths by which the run calls files, by where they are."""
 
 
 _OPEN: ContextVar[_Kept | None] = ContextVar("sources", default=None)
@@ -33,7 +37,9 @@ def kept_in(folder: Path, *, writes: bool = True) -> Iterator[None]:
     """Return a context in which names have the meanings stored in `folder`; with `writes`, new ones are stored."""
     file = folder / SOURCES
     found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    token = _OPEN.set(_Kept(file, found, writes))
+    token = _OPEN.set(
+        _Kept(file, found, writes, {os.path.join(where, text): text for text, where in noted(folder).items()})
+    )
     try:
         yield
     finally:
@@ -64,6 +70,8 @@ def stands_for(name: str, look_up: Callable[[], str]) -> str:
     kept = _OPEN.get()
     if kept is None:
         return look_up()
+    for place, text in kept.moved.items():
+        name = name.replace(place, text)
     if name not in kept.found:
         kept.found[name] = look_up()
         if kept.writes:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dovetail.config import Config, difference, explain_origin, in_few_lines
+from dovetail.config import Config, explain_origin, in_few_lines
 from dovetail.kinds import STAGES
 from dovetail.kinds.stages import Stage
 from dovetail.plan import Call, Plan
+from dovetail_kit.difference import difference
 
 _WIDEST = 60
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import attrs
 
-from dovetail.api import Settings, texts
 from dovetail.config import load_experiment
-from dovetail.run.opened import RecordedRun, open_run
+from dovetail.config.located import begun_in
 from dovetail.shipped import find
 from dovetail_lab.ab.analysis import Analysis
 from dovetail_lab.ab.commands import Test, how_it_runs
 from dovetail_lab.ab.design import Arm
+from dovetail_lab.one_run import RecordedRun, Settings, open_run, texts
 from dovetail_lab.sweep import Store
 from dovetail_lab.sweep.commands import perform
 from dovetail_lab.sweep.export import record
@@ -69,16 +69,11 @@ def sweep(
         RunError: if the folder has other trials, or is in use.
     """
     path, sets = find(str(config)), texts(settings)
-    own, choices = load_experiment("sweep", path, [*sets, *_section("sweep", options)])
-    request = Request(
-        path=path,
-        overrides=sets,
-        settings=own,
-        choices=choices,
-        folder=Path(folder or Path("sweeps") / path.stem),
-        extend=extend,
-    )
-    store, _ = perform(request)
+    where = Path(folder or Path("sweeps") / path.stem)
+    with begun_in(where):
+        own, choices = load_experiment("sweep", path, [*sets, *_section("sweep", options)])
+        request = Request(path=path, overrides=sets, settings=own, choices=choices, folder=where, extend=extend)
+        store, _ = perform(request)
     return Swept(store=store, metric=own.metric, goal=own.goal)
 
 
@@ -113,11 +108,12 @@ def ab(
     """
     path, sets = find(str(config)), texts(settings)
     where = Path(folder or Path("ab") / path.stem)
-    own, _ = load_experiment("ab", path, [*sets, *_section("ab", options)])
-    made = {name: Arm.of(name, texts(overrides)).overrides for name, overrides in arms.items()}
-    test = Test.of(path, sets, attrs.evolve(own, arms=made), how_it_runs(path, sets))
-    registration = test.register(where, amend=amend, repeat=repeat)
-    return test.perform(registration, where, extend=bool(amend))
+    with begun_in(where):
+        own, _ = load_experiment("ab", path, [*sets, *_section("ab", options)])
+        made = {name: Arm.of(name, texts(overrides)).overrides for name, overrides in arms.items()}
+        test = Test.of(path, sets, attrs.evolve(own, arms=made), how_it_runs(path, sets))
+        registration = test.register(where, amend=amend, repeat=repeat)
+        return test.perform(registration, where, extend=bool(amend))
 
 
 def _section(name: str, options: Mapping[str, Any]) -> Sequence[str]:

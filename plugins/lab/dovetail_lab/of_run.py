@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
@@ -45,7 +46,7 @@ def load_of_run(run: Path, overrides: Sequence[str] = (), *, trusted: bool) -> C
 
 
 def _single_files(run: Path) -> Iterator[tuple[str, str]]:
-    """Yield the single-file plugins that a run was begun with and that are not loaded: name, and file as it was given.
+    """Yield the single-file plugins that a run was begun with and that are not loaded: name, and file, found from here.
 
     The record may be of a stranger, and of any form; what is not as expected is skipped.
     """
@@ -55,11 +56,13 @@ def _single_files(run: Path) -> Iterator[tuple[str, str]]:
     except (OSError, ValueError, TypeError, LookupError):
         return
     loaded = {component.origin.distribution for component in current().components()}
+    folder = str(start.get("folder", ""))
     words = [part for word in command for part in word.split("=", 1)]
     given = {Path(file).stem: file for option, file in pairwise(words) if option == "--plugin"}
     for name, version in plugins.items():
         if name not in loaded and str(version).startswith(SINGLE_FILE):
-            yield name, given.get(name, f"{name}.py")
+            file = given.get(name, f"{name}.py")
+            yield name, file if folder == os.getcwd() else os.path.join(folder, file)
 
 
 def warn_of_other_code(run: Path | None, config: Config, kinds: Collection[str], what: str = "") -> str:

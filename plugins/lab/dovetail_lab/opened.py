@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import numpy as np
 
-from dovetail.api import Settings, texts
 from dovetail.config import Config
 from dovetail.errors import ConfigError, DovetailWarning
-from dovetail.run.opened import RecordedRun, open_run
 from dovetail.run.process import prepared
 from dovetail_lab.cli.progress import progress
 from dovetail_lab.evaluation.asked import Asked, at_least_one
 from dovetail_lab.evaluation.checkpoints import NEWEST
 from dovetail_lab.evaluation.given import Prompt, with_examples
 from dovetail_lab.of_run import SCORES, warn_of_other_code
+from dovetail_lab.one_run import RecordedRun, Settings, open_run, texts
 
 if TYPE_CHECKING:
     from dovetail.protocols import Tokenizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -226,8 +227,10 @@ def sources_of(paths: str | Sequence[str], setting: str) -> Source:
         return source_of(files[0])
     if again := next((file for file in files if files.count(file) > 1), None):
         raise DataError(f"'{again}' is named twice")
-    stems = [file.stem for file in files]
-    labels = [stem if stems.count(stem) == 1 else str(file) for stem, file in zip(stems, files, strict=True)]
+    stems, above = [file.stem for file in files], os.path.commonpath([file.absolute() for file in files])
+    # the same from whatever folder a run is resumed
+    paths = [os.path.relpath(file.absolute(), above) for file in files]
+    labels = [stem if stems.count(stem) == 1 else path for stem, path in zip(stems, paths, strict=True)]
     return Joined(tuple(map(source_of, files)), tuple(labels))
 
 

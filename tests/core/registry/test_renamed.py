@@ -86,7 +86,8 @@ def test_old_and_new_parameter_in_one_file_are_two_bindings_of_one_thing(make, t
     made, _ = make
     both = tmp_path / "both.gin"
     both.write_text("train.policy_loss = 'soft'\npolicy_loss.soft.tau = 1.0\npolicy_loss.soft.temperature = 2.0\n")
-    with pytest.raises(ConfigError, match="is already bound at .*both.gin:2; keep one of the two"):
+    refused = pytest.raises(ConfigError, match="is already bound at .*both.gin:2; keep one of the two")
+    with pytest.warns(DovetailWarning, match="write 'temperature'"), refused:
         load(both, registry=made("0.4"))
 
 

@@ -12,8 +12,8 @@ from dovetail.config import load
 from dovetail.errors import ConfigError, RunError
 from dovetail.run.best import check_best, scores
 from dovetail.run.checkpoint import Checkpoints, Saved
-from dovetail.run.opened import open_run
 from dovetail.training.loop import train
+from dovetail_lab.one_run import open_run
 
 KEPT = ("run.keep_best='eval/accuracy'", "run.keep_checkpoints=1")
 

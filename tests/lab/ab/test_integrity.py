@@ -14,6 +14,7 @@ from tests.lab.ab.stub import ARMS, QUICK, ab, train
 import dovetail
 from dovetail.cli import main
 from dovetail.config import load
+from dovetail.config.located import begun_in, note_files
 from dovetail.errors import RunError
 from dovetail_lab.ab import registration, sources
 from dovetail_lab.ab.commands import DECIDED, UNDECIDED
@@ -213,6 +214,12 @@ def test_a_file_that_a_parameter_names_has_a_hash(tmp_path, monkeypatch):
     config = load(None, ["train.rewards=functions", "reward.functions.path=rewards.py", "reward.functions.name=near"])
     before = sources.hashes(sources.in_use([config]))
     assert "rewards.py" in before
+    note_files(tmp_path, config)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with begun_in(tmp_path):
+        assert sources.changed(before, sources.hashes(before)) == []
+    monkeypatch.chdir(tmp_path)
     rewards.write_text(rewards.read_text().replace("1.0", "0.5"))
     assert sources.changed(before, sources.hashes(before)) == ["rewards.py"]
 

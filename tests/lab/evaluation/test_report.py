@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from dovetail.config import load
 from dovetail.training.columns import make_scorer
-from dovetail_lab.evaluation.report import ends_of, figures
+from dovetail_lab.evaluation.report import Report, ends_of, figures
 from dovetail_lab.evaluation.statistics import wilson
 
 
@@ -30,3 +33,15 @@ def test_the_interval_of_a_reward_knows_its_range():
     assert (found["reward/check_answer"].low, found["reward/check_answer"].high) == (0.5, 1.5)
     assert found["reward_mean"].high == 0.0, "nothing is known of what a weighted sum lies between"
     assert found["length_mean"].high == 1.0, "a length of one is not a share"
+
+
+def test_its_config_is_read_from_another_folder_with_the_same_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.jsonl").write_text("")
+    config = load(None, ["train.task=records", "task.records.path=data.jsonl"])
+    written: Any = SimpleNamespace(config=config, records=[], json=lambda: "{}")
+    Report.write(written, tmp_path / "out")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    again = load(tmp_path / "out" / "config.gin")
+    assert (again, again.choice("train.task").used["path"]) == (config, f"{tmp_path}/data.jsonl")

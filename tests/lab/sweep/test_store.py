@@ -7,8 +7,9 @@ import pytest
 
 from dovetail.cli import main
 from dovetail.config import load
+from dovetail.config.located import begun_in
 from dovetail.errors import RunError
-from dovetail_lab.sweep import Planned, Point, Space, Store, Trial
+from dovetail_lab.sweep import Planned, Point, Space, Store, Trial, plan_trials
 from dovetail_lab.sweep.state import State
 from dovetail_lab.sweep.store import CLAIM
 
@@ -37,6 +38,25 @@ def finish(store: Store, trial: Trial) -> None:
     (store.folder(trial) / "metrics.jsonl").write_text('{"phase": "rl", "step": 1, "reward/mean": 0.5}\n')
     with store.claim(trial):
         store.settle(trial, "done")
+
+
+def test_its_trials_are_made_and_planned_again_from_another_folder_with_the_same_files(tmp_path, monkeypatch):
+    work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    work.mkdir()
+    elsewhere.mkdir()
+    (work / "data.jsonl").write_text('{"prompt": "2 + 3 = ", "answer": "5"}\n')
+    sets = ["train.task=records", "task.records.path=data.jsonl"]
+    points = [Point((f"train.lr={value}",), 0) for value in (0.1, 0.2)]
+    monkeypatch.chdir(work)
+    there = plan_trials(None, sets, points)
+    store = Store.create(work / "sweep", there, about(0.1, 0.2))
+    monkeypatch.chdir(elsewhere)
+    configs = [load(store.folder(trial) / "config.gin") for trial in store.trials]
+    with begun_in(store.path):
+        here = plan_trials(None, sets, points)
+    assert here.trials == there.trials
+    for config in (*configs, *here.configs.values()):
+        assert config.choice("train.task").used["path"] == f"{work}/data.jsonl"
 
 
 def test_a_trial_goes_through_its_states(store):

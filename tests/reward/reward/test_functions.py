@@ -105,3 +105,15 @@ def test_a_run_is_scored_by_it(tmp_path):
     last = train(load(None, overrides), tmp_path)
     assert np.isfinite(last["reward/functions"])
     assert "eval/reward/functions" in last
+
+
+def test_a_relative_path_is_that_of_the_folder_where_it_is_used(tmp_path, monkeypatch):
+    found = []
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "mine.py").write_text(f"def score(completions):\n    return [{number}.0 for _ in completions]\n")
+        monkeypatch.chdir(folder)
+        reward: Any = dovetail.get("reward", "functions").bind(path="mine.py", name="score")
+        found.append(reward(["a"], ["?"], [{}], [[1]])[0])
+    assert found == [[1.0], [2.0]]

@@ -231,7 +231,7 @@ def test_files_of_one_name_are_told_apart_and_a_source_of_their_own_stays(tmp_pa
         paths.append(str(tmp_path / folder / "train.jsonl"))
         (tmp_path / folder / "train.jsonl").write_text(json.dumps({"prompt": folder, **extra}) + "\n")
     task = Records(path=tuple(paths), eval_path=paths[0])
-    assert [example["data_source"] for example in task.examples("train")] == [paths[0], paths[1], "mine"]
+    assert [example["data_source"] for example in task.examples("train")] == ["a/train.jsonl", "b/train.jsonl", "mine"]
 
 
 def test_what_is_wrong_with_one_of_several_files(two, tmp_path):

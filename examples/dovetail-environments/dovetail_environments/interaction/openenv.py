@@ -25,6 +25,7 @@ LONGEST = 300
 
 @declares(
     settings={"url": "http://127.0.0.1:9"},
+    programs=("url",),
     expected_failures=dict.fromkeys(
         ("is_a_function", "announces_its_columns", "equal_states_are_anchored_alike"),
         "it needs a server; a test of this package starts one",

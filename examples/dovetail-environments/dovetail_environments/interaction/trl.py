@@ -28,7 +28,7 @@ class Used(NamedTuple):
     rewarded: float = 0.0
 
 
-@declares(settings={"factory": "dovetail_environments.samples:Vault"})
+@declares(settings={"factory": "dovetail_environments.samples:Vault"}, programs=("factory",), files=("factory",))
 @attrs.frozen(kw_only=True)
 class Trl:
     """Its public methods are the tools; an episode ends with the first turn that calls none of them.

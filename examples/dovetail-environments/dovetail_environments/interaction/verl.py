@@ -28,7 +28,11 @@ class Begun:
     columns: dict[str, Any]
 
 
-@declares(settings={"path": "dovetail_environments.samples:Patience", "config": {"times": 2}})
+@declares(
+    settings={"path": "dovetail_environments.samples:Patience", "config": {"times": 2}},
+    programs=("path",),
+    files=("path",),
+)
 @attrs.frozen(kw_only=True)
 class Verl:
     """Each turn is answered by `generate_response`, whose score is the turn's reward.

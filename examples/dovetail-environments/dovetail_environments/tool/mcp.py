@@ -23,7 +23,7 @@ NAME = re.compile(r"[A-Za-z0-9_./-]{1,128}")
 MOST_PAGES = 100
 
 
-@declares(settings={"command": ("python", "server.py")})
+@declares(settings={"command": ("python", "server.py")}, programs=("command",), files=("command",))
 @attrs.frozen(kw_only=True)
 class Mcp:
     """The tools of a server of the Model Context Protocol, with the schemas that it gives.

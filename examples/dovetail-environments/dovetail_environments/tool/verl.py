@@ -25,7 +25,9 @@ RULER = {
 }
 
 
-@declares(settings={"path": "dovetail_environments.samples:Ruler", "schema": RULER})
+@declares(
+    settings={"path": "dovetail_environments.samples:Ruler", "schema": RULER}, programs=("path",), files=("path",)
+)
 @attrs.frozen(kw_only=True)
 class VerlTool:
     """A tool with verl's protocol: `create`, `execute` and `release` for each call, as in verl's tool agent.

@@ -19,7 +19,7 @@ TERMS: Final = 32
 """Words of a query that count; the others are left out."""
 
 
-@declares(settings={"corpus": "local_search"})
+@declares(settings={"corpus": "local_search"}, files=("corpus",))
 @attrs.frozen(kw_only=True)
 class Search:
     """Search a corpus for the passages that fit a query best.

@@ -42,8 +42,9 @@ def show(options: argparse.Namespace) -> int:
 
 def diff(options: argparse.Namespace) -> int:
     """Print the values in which two configs differ; status 1 if there are any."""
-    from dovetail.config import difference, load
+    from dovetail.config import load
     from dovetail.shipped import find
+    from dovetail_kit.difference import difference
     from dovetail_kit.rendered import render_diff
 
     configs = load(find(options.first)), load(find(options.second))

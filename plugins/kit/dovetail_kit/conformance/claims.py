@@ -35,6 +35,12 @@ CLAIMS: Final[dict[str, Claim]] = {
         "hyperparameters that name programs to run or servers to call, which the config of a run folder sets only with"
         " `--trust`",
     ),
+    "files": Claim(
+        (),
+        "hyperparameters that name files or folders: a text, or a tuple or dict of texts. Each may be a path,"
+        " `FILE.py:NAME`, or something else. From whatever folder a run is read, a relative path is looked for where it"
+        " was when the run was started",
+    ),
     "per_reward": Claim((), "hyperparameters with a number for each reward of `train.rewards`, or None"),
     "on_policy_gradient": Claim(("policy_loss",), "on policy, its gradient by logps is -A"),
     "pessimistic": Claim(

@@ -11,7 +11,7 @@ from dovetail.registry.declares import Claims
 from dovetail_kit.conformance.claims import CLAIMS
 from dovetail_kit.conformance.given import GIVEN
 
-NAMES_PARAMETERS: Final = ("idle", "per_reward", "programs")
+NAMES_PARAMETERS: Final = ("files", "idle", "per_reward", "programs")
 """Claims that are lists of hyperparameters."""
 TYPES: Final = get_type_hints(Claims)
 PLAIN: Final = {bool: "True or False", int: "a whole number", str: "a text"}

@@ -9,6 +9,7 @@ from pathlib import Path
 import attrs
 
 from dovetail.config import Choice, load_experiment
+from dovetail.config.located import begun_in
 from dovetail.errors import ConfigError, RunError, printable
 from dovetail.shipped import find
 from dovetail_lab.ab import experiment
@@ -45,6 +46,11 @@ def run(options: argparse.Namespace) -> int:
     """Register and run an A/B test, or resume it; report its results."""
     path = find(options.config)
     folder = options.folder or Path("ab") / path.stem
+    with begun_in(folder):
+        return _run(options, path, folder)
+
+
+def _run(options: argparse.Namespace, path: Path, folder: Path) -> int:
     test = Test.of(path, options.overrides, read_settings(path, options), read_terms(path, options))
     registration = test.register(folder, amend=options.amend, repeat=options.repeat)
     print(printable("\n".join(introduction(registration, test.planned, test.deviation))))

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from dovetail.config.located import begun_in
 from dovetail.errors import RunError
 from dovetail_lab.ab import sources
 from dovetail_lab.ab.design import changes
@@ -30,7 +31,8 @@ def keep(registration: Registration, store: Store) -> None:
     known = dict(registration.sources)
     for _, entry in journal.of("sources"):
         known = entry["hashes"]
-    now = sources.hashes(registration.sources)
+    with begun_in(store.path):
+        now = sources.hashes(registration.sources)
     if now != known:
         journal.append("sources", {"hashes": now})
 

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import attrs
 
-from dovetail.config import Config, difference, versions
+from dovetail.config import Config, versions
 from dovetail.errors import ConfigError, DovetailError, RunError, listing, nearest
 from dovetail.run.files import read_json, write_whole
+from dovetail_kit.difference import difference
 from dovetail_lab.ab import sources
 from dovetail_lab.ab.design import Design, changes
 from dovetail_lab.recorded import fitted, value_of

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dovetail.config import Config
+from dovetail.config.located import where_begun
 from dovetail.registry import plugin_manager
 from dovetail.run.code import files_named_by, python_file
 
@@ -78,7 +79,7 @@ def _hooked() -> list[str]:
 def _place(name: str) -> Path | None:
     """Return the folder of a package, or the file of a single module; a name that ends in `.py` is a file's."""
     if name.endswith(".py"):
-        return python_file(name)
+        return python_file(where_begun(name))
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError):

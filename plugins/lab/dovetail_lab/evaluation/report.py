@@ -11,6 +11,7 @@ import attrs
 import numpy as np
 
 from dovetail.config import Config, dump
+from dovetail.config.located import note_files
 from dovetail.errors import DataError
 from dovetail.host.prompts import LengthReport
 from dovetail.host.rewards import Scorer
@@ -62,11 +63,12 @@ class Report:
         return {name: figure.value for name, figure in self.figures[ALL].items()}
 
     def write(self, folder: Path) -> None:
-        """Write `report.json` and `samples.jsonl`, and `config.gin`, which says what they are about."""
+        """Write `report.json`, `samples.jsonl`, and `config.gin`, with where its files are: what they are about."""
         make_folder(folder)
         samples = "".join(json_bytes(each, default=str).decode() + "\n" for each in self.records)
         with writing(folder):
             write_whole(folder / CONFIG, dump(self.config))
+            note_files(folder, self.config)
             write_whole(folder / SAMPLES, samples)
             write_whole(folder / REPORT, self.json() + "\n")
 

@@ -11,11 +11,12 @@ from typing import Any, Final
 import attrs
 import numpy as np
 
-from dovetail.config import difference, load
+from dovetail.config import load
 from dovetail.errors import DovetailError, RunError
 from dovetail.protocols import ASSISTANT
 from dovetail.run.extended import CHANGES
 from dovetail.run.files import read_json, read_record, read_text
+from dovetail_kit.difference import difference
 from dovetail_lab.evaluation.statistics import estimate
 from dovetail_lab.recorded import figures, prompts, samples
 from dovetail_lab.report.charts import LARGEST, Line, both, color, lines

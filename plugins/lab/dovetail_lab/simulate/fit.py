@@ -13,8 +13,8 @@ from jaxtyping import Float
 from dovetail.config.settings import Train
 from dovetail.errors import RunError
 from dovetail.run.files import read_lines
-from dovetail.run.opened import open_run
 from dovetail_lab.of_run import load_of_run
+from dovetail_lab.one_run import open_run
 from dovetail_lab.simulate.programs import Forecast, Rounds, simulate
 
 LEAST: Final = 3

@@ -13,6 +13,7 @@ from pathlib import Path
 import attrs
 
 from dovetail.config import Choice, in_few_lines, load_experiment
+from dovetail.config.located import begun_in
 from dovetail.errors import ConfigError, RunError, printable
 from dovetail.shipped import find
 from dovetail_lab.metric import check_metric_of_any
@@ -36,13 +37,19 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 def run(options: argparse.Namespace) -> int:
     """Start a sweep, or resume it; status 1 if a trial failed."""
     path = find(options.config)
+    folder = options.folder or Path("sweeps") / path.stem
+    with begun_in(folder):
+        return _run(options, path, folder)
+
+
+def _run(options: argparse.Namespace, path: Path, folder: Path) -> int:
     settings, choices = read_settings(path, options)
     request = Request(
         path=path,
         overrides=options.overrides,
         settings=settings,
         choices=choices,
-        folder=options.folder or Path("sweeps") / path.stem,
+        folder=folder,
         extend=options.extend,
     )
     parse_time(settings.timeout)  # refused also in a dry run

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from dovetail.config import difference, load
+from dovetail.config import load
 from dovetail.errors import DovetailError, RunError
+from dovetail_kit.difference import difference
 from dovetail_lab.sweep.trial import Planned, Trial
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
     sweep.json        the space and its trials; never changed but to add trials
     base.gin          the config without what varies
+    files.json        the folders in which the relative paths of the configs were found
     driver            held (flock) by the command that hands out trials
     stop              asks the driver and its workers to stop
     trials/ID/        a run folder, with in addition
@@ -35,6 +36,7 @@ from typing import Any, Final, Literal
 import attrs
 
 from dovetail.config import Config, dump
+from dovetail.config.located import note_files
 from dovetail.errors import RunError, listing, nearest
 from dovetail.run.files import hold, read_json, read_text, write_whole
 from dovetail.run.folder import branch_folder
@@ -117,11 +119,13 @@ class Store:
         return store
 
     def prepare(self, trial: Trial, config: Config) -> None:
-        """Make a trial's folder; one that exists stays as it is."""
+        """Make a trial's folder; the config of one that exists stays as it is."""
         folder = self.folder(trial)
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / CONFIG).exists():
             write_whole(folder / CONFIG, dump(config))
+        for each in (folder, self.path):  # the sweep's own, for the same command from another folder
+            note_files(each, config)
 
     @property
     def record(self) -> dict[str, Any]:

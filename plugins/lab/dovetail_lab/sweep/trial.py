@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from dovetail.config import Config, floats, load, run_id, statics
+from dovetail.config import Config, floats, load, run_id
 from dovetail.config.types import literal
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.protocols import Task
@@ -186,4 +186,7 @@ def _compile_time(config: Config) -> Iterator[str]:
     for role, choice in sorted(config.choices.items()):
         if role.partition(".")[0] not in where:
             zero = {name: value != 0 for name, value in floats(choice).items()}
-            yield f"{role} {choice.component.qualified_name} {literal(statics(choice))} {literal(zero)}"
+            fixed = {
+                name: value for name, value in choice.params.items() if name not in zero
+            }  # paths as they are written
+            yield f"{role} {choice.component.qualified_name} {literal(fixed)} {literal(zero)}"

@@ -44,7 +44,7 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
 """What a file may say of these settings: what it has with other values is not only a low-rank change of matrices."""
 
 
-@declares(loaded=True)
+@declares(loaded=True, files=("path",))
 @attrs.frozen(kw_only=True)
 class Peft:
     """Goes on training a low-rank change that was trained before, such as the adapter of a supervised warm start.

@@ -21,7 +21,7 @@ from dovetail_model.tokenizer._vocabulary import check_vocabulary
 from dovetail_model.transformer import Transformer, abstract
 
 
-@declares(loaded=True)
+@declares(loaded=True, files=("path",))
 @attrs.frozen(kw_only=True)
 class Pretrained:
     """A pretrained decoder: a Hugging Face folder, a GGUF file, or a name on the hub.

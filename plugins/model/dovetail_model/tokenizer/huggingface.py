@@ -14,6 +14,7 @@ import attrs
 from dovetail.errors import ConfigError, DataError, listing, nearest
 from dovetail.extras import needs
 from dovetail.kinds.data import ASSISTANT
+from dovetail.registry import declares
 from dovetail_model.huggingface.chat_template import FILE as TEMPLATE
 from dovetail_model.huggingface.chat_template import (
     ChatTemplate,
@@ -42,6 +43,7 @@ GUARD: Final = "\ufdd0"
 PROBE: Final = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "\u2042"}]
 
 
+@declares(files=("path", "chat_template"))
 @attrs.frozen(kw_only=True)
 class HuggingFace:
     """The `tokenizer.json` of a model, with the special tokens and chat template of the files beside it.

@@ -12,6 +12,7 @@ import attrs
 import sentencepiece as spm
 
 from dovetail.errors import ConfigError, DataError
+from dovetail.registry import declares
 from dovetail_model.huggingface.chat_template import ChatTemplate, after_turn, now, read_source, saved_moment
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ META_SPACE = "\u2581"
 SPECIAL = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
 
 
+@declares(files=("path", "chat_template"))
 @attrs.frozen(kw_only=True)
 class SentencePiece:
     r"""A sentencepiece tokenizer that restores every text exactly, including newlines and runs of spaces.

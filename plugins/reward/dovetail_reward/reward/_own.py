@@ -18,14 +18,17 @@ from dovetail.registry.places import first_line
 from dovetail.registry.undisturbed import undisturbed
 
 
-@functools.cache
 def load_function(path: str, name: str) -> Callable[..., Any]:
     """Execute the file, only once, and return one of its functions.
 
     Raises:
         ConfigError: if there is no such file or function, or executing the file raises an exception.
     """
-    file = Path(path).expanduser().resolve()
+    return _loaded(Path(path).expanduser().resolve(), path, name)
+
+
+@functools.cache
+def _loaded(file: Path, path: str, name: str) -> Callable[..., Any]:
     module_name = f"_compute_score_{file.stem}"
     spec = importlib.util.spec_from_file_location(module_name, file)
     if not file.is_file() or spec is None or spec.loader is None:

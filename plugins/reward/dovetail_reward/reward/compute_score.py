@@ -27,7 +27,7 @@ Result = tuple[float | None, dict[str, float]]
 """A score, and the other numbers that the function returns."""
 
 
-@declares(programs=("path",))
+@declares(programs=("path",), files=("path",))
 @attrs.frozen(kw_only=True)
 class ComputeScore:
     """The result of `compute_score(data_source, solution_str, ground_truth, extra_info)` in a file, per completion.

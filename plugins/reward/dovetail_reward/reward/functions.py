@@ -26,7 +26,7 @@ _ABSENT: Final = ("trainer_state", "environments")
 _BY_NAME: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
-@declares(programs=("path",))
+@declares(programs=("path",), files=("path",))
 @attrs.frozen(kw_only=True)
 class Functions:
     """The results of functions in a file for a batch of completions, called as TRL calls its `reward_funcs`.

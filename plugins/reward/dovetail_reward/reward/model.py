@@ -60,7 +60,7 @@ class RewardModel:
     batch_size: Annotated[int, Ge(1)] = 8
     dtype: Literal["float32", "bfloat16"] = "float32"
 
-    declares: ClassVar[Mapping[str, Any]] = MappingProxyType({"placed": True})
+    declares: ClassVar[Mapping[str, Any]] = MappingProxyType({"placed": True, "files": ("path",)})
 
     def __attrs_post_init__(self) -> None:
         """Check the folder; the weights are read on first use."""

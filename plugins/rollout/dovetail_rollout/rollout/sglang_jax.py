@@ -90,7 +90,12 @@ class SglangJax:
     probe: Annotated[float, Ge(0), STATIC] | None = attrs.field(default=None, validator=in_range)
 
     declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
-        {"vocabulary_logps": False, "versions": True, "programs": ("python", "options")}
+        {
+            "vocabulary_logps": False,
+            "versions": True,
+            "programs": ("python", "options"),
+            "files": ("python", "folder", "handover"),
+        }
     )
 
     def check(self) -> None:

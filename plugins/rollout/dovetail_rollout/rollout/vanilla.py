@@ -82,7 +82,14 @@ class Vanilla:
     folder: str | None = None
 
     declares: ClassVar[MappingProxyType[str, Any]] = MappingProxyType(
-        {"batch_invariant": True, "keeps_support": SORTED, "keeps_choices": True, "versions": True, "placed": True}
+        {
+            "batch_invariant": True,
+            "keeps_support": SORTED,
+            "keeps_choices": True,
+            "versions": True,
+            "placed": True,
+            "files": ("folder",),
+        }
     )
 
     def __attrs_post_init__(self) -> None:

@@ -109,6 +109,7 @@ class Vllm:
             "versions": True,
             "in_flight": True,
             "programs": ("python", "command", "url", "flags"),
+            "files": ("python", "folder", "handover"),
         }
     )
 

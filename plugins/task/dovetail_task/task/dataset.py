@@ -10,11 +10,13 @@ from annotated_types import Ge
 
 from dovetail.errors import ConfigError, DataError
 from dovetail.ranges import in_range
+from dovetail.registry import declares
 from dovetail_task._datasets import DatasetSplit
 from dovetail_task._files import Source
 from dovetail_task._prompts import Prompts
 
 
+@declares(files=("path", "files"))
 @attrs.frozen(kw_only=True)
 class Dataset(Prompts):
     r"""Prompts, and demonstrations if there are any, from a data set read by the `datasets` library.

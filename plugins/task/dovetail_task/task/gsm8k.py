@@ -14,6 +14,7 @@ from annotated_types import Ge, Interval
 from dovetail.data import View
 from dovetail.errors import ConfigError, DataError, listing, nearest
 from dovetail.ranges import in_range
+from dovetail.registry import declares
 from dovetail_task._chat import check_system, conversation
 from dovetail_task._files import FORMATS, Record, Table, held_out, open_table, source_of
 from dovetail_task._template import check_template
@@ -54,6 +55,7 @@ def _check_demonstration(_: Any, field: attrs.Attribute[Any], value: str) -> Non
     check_template(value, ["question", "solution", "answer"], f"task.gsm8k.{field.name}", must="answer")
 
 
+@declares(files=("path",))
 @attrs.frozen(kw_only=True)
 class Gsm8k:
     r"""Word problems with worked solutions, from files in the format of GSM8K.

@@ -7,10 +7,12 @@ from typing import ClassVar
 import attrs
 
 from dovetail.errors import DataError
+from dovetail.registry import declares
 from dovetail_task._files import Source, sources_of
 from dovetail_task._prompts import Prompts
 
 
+@declares(files=("path", "eval_path"))
 @attrs.frozen(kw_only=True)
 class Records(Prompts):
     r"""Prompts, and demonstrations if there are any, from a file of records, whose suffix gives the format.
@@ -21,8 +23,8 @@ class Records(Prompts):
 
     Columns: those of the file's first record, whatever their type; every record must have them. With an `eval_path`,
     those that both files have. With several files, those that any of them has, with None in the records of the others,
-    and `data_source`, the name of a record's file without its suffix, unless the file has such a column. Prompts are
-    drawn from all their records alike.
+    and `data_source`, the name of a record's file without its suffix, unless the file has such a column; files of one
+    name have their paths below the folder that has all of them. Prompts are drawn from all their records alike.
 
     Args:
         path: the file to train on, or several.

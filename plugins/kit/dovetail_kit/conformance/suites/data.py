@@ -224,8 +224,8 @@ def _refuse_both(task: Any, most: int, when: str = "") -> None:
 
 
 def _with_fewer(subject: Subject) -> dict[str, int]:
-    """Return half of each whole number of a task that is not a number of examples, 20 at most, or what is the least that
-    it may be: of a smaller range of questions some would be drawn twice.
+    """Return half of each whole number of a task that is not a number of examples, 20 at most, or the least that it may
+    be: of a smaller range of questions some would be drawn twice.
     """
     found = {}
     for name, value in numbers_of(subject).items():

@@ -1,0 +1,32 @@
+"""Commands over many runs, given in another folder than the one in which they were first given."""
+
+import pytest
+
+from dovetail.cli import main
+from dovetail.config import load
+from dovetail.config.located import note_files
+
+OVER = {
+    "sweep": ["--grid", "train.lr=0.1,0.2"],
+    "ab": ["--arm", "a:train.lr=0.1", "--arm", "b:train.lr=0.2", "--seeds", "2"],
+}
+
+
+@pytest.mark.parametrize("command", OVER)
+def test_what_has_begun_is_planned_again_with_its_own_files(command, tmp_path, monkeypatch, capsys):
+    work, elsewhere, folder = tmp_path / "work", tmp_path / "elsewhere", tmp_path / "many"
+    for place in (work, elsewhere, folder):
+        place.mkdir()
+    (work / "mine.py").write_text("def right(completions):\n    return [1.0 for _ in completions]\n")
+    (work / "a.gin").write_text(
+        "include 'quickstart.gin'\ntrain.rewards = ['functions']\n"
+        "reward.functions.path = 'mine.py'\nreward.functions.name = 'right'\n"
+    )
+    given = [command, str(work / "a.gin"), *OVER[command], "--folder", str(folder), "--dry-run"]
+    monkeypatch.chdir(work)
+    note_files(folder, load("a.gin"))
+    monkeypatch.chdir(elsewhere)
+    assert main(given) == 0, capsys.readouterr().err
+    (folder / "files.json").unlink()
+    assert main(given) == 1
+    assert f"there is no Python file {elsewhere}/mine.py" in capsys.readouterr().err
