@@ -156,7 +156,6 @@ UPDATES = {
         8,
     ),
     "SmolLM2, DoRA, bfloat16": ([*model(layers=8, remat="none", **SMOLLM2, **HALF), *DORA], 49_152, 128, 128, 8),
-    "SmolLM2, DoRA, recomputed": ([*model(layers=8, remat="full", **SMOLLM2), *DORA], 49_152, 128, 128, 8),
 }
 
 

@@ -1,11 +1,16 @@
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from tests.core.training.tiny import TINY
 
 import dovetail
+from dovetail.config import load
 from dovetail.errors import ConfigError
+from dovetail.training.loop import train
 from dovetail.training.models import split
 from dovetail_model.adapter.lora import LoRA, linears
 from dovetail_model.model.decoder import Decoder
@@ -241,3 +246,17 @@ def test_a_critic_that_takes_the_policy_s_base_has_magnitudes_of_it():
     policy, critic = decoder(), LoRA(rank=4, weight_decomposed=True).apply(decoder(init_std=0.5), rngs=nnx.Rngs(1))
     nnx.update(critic, nnx.state(policy))
     np.testing.assert_array_equal(logits(critic), logits(policy))
+
+
+@pytest.mark.slow
+def test_a_run_with_magnitudes_learns(tmp_path):
+    adapter = ("train.adapter=lora", "adapter.lora.rank=4", "adapter.lora.weight_decomposed=True")
+    warm_start = ("sft.steps=60", "sft.batch_size=16", "sft.lr=1e-2", "sft.lr_schedule=constant")
+    shape = ("model.decoder.init_std=0.7", "train.steps=2", "train.kl_coef=0.1", "eval.every=None")
+    train(load(None, [*TINY, *adapter, *warm_start, *shape]), tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["sft/loss"] for line in lines if "sft/loss" in line]
+    assert np.mean(losses[:5]) - np.mean(losses[-5:]) > 4
+    kl = [line["kl/mean"] for line in lines if "kl/mean" in line]
+    assert kl[0] == 0
+    assert kl[1] > 0.01
