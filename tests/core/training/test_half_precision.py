@@ -20,7 +20,6 @@ DORA = (
     "adapter.lora.rank=2",
     "adapter.lora.weight_decomposed=True",
     "adapter.lora.dropout=0.1",
-    "adapter.lora.quantise_base=int8",
 )
 
 

@@ -77,7 +77,8 @@ class Decomposed(LowRank):
 
         ‖V‖² = ‖W‖² + Σᵣ (2 AᵀW + s AᵀA B) s B, so V is never stored. `dtype` is the type of AᵀW.
         """
-        a, b = map(jax.lax.stop_gradient, (self.a[...], self.b[...]))
+        # copies in host memory are NumPy's, which would compute in another order
+        a, b = (jax.lax.stop_gradient(jnp.asarray(each[...])) for each in (self.a, self.b))
         of_base = squared_norms(kernel)
         both = product(kernel, a.T.astype(dtype)).astype(jnp.float32)
         more = self.scale * jnp.sum((2 * both + self.scale * (a.T @ a) @ b) * b, axis=0)
