@@ -140,6 +140,7 @@ def model(width=256, layers=4, heads=4, kv_heads=2, head_dim=64, ffn=1024, **oth
 
 
 SMOLLM2 = {"width": 576, "heads": 9, "kv_heads": 3, "ffn": 1536}
+DORA = ["train.adapter=lora", "adapter.lora.rank=16", "adapter.lora.weight_decomposed=True"]
 HALF = {"dtype": "bfloat16", "param_dtype": "bfloat16"}
 UPDATES = {
     "W1": (model(remat="none", tied=False), 4096, 64, 64, 16),
@@ -154,6 +155,7 @@ UPDATES = {
         128,
         8,
     ),
+    "SmolLM2, DoRA, bfloat16": ([*model(layers=8, remat="none", **SMOLLM2, **HALF), *DORA], 49_152, 128, 128, 8),
 }
 
 

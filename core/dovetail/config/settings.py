@@ -99,7 +99,8 @@ class Critic:
     """The critic, which is trained only if a chosen component reads `values`.
 
     Attributes:
-        init_from_policy: whether the critic begins with the policy's weights, if both are the same component.
+        init_from_policy: whether the critic begins with the policy's weights, if both are the same component, and
+            neither's adapter stores them in other bits than the other's.
         lr: peak learning rate of the critic.
         max_grad_norm: the global norm to which its gradients are clipped.
         warmup_steps: steps at the beginning in which only the critic is trained.

@@ -51,13 +51,12 @@ class Models:
         """Return the critic's structure and weights; with `critic.init_from_policy` its trunk begins as the policy's.
 
         A trained trunk is then a copy, but an adapted one shares the policy's arrays if those are frozen, too. This
-        applies only if both have the same model.
+        applies only if both have the same model, and store it in the same way: an adapter may quantise one of them.
         """
         self._tell("critic", self.critic_shapes)
-        trunk = self._make("critic", keys.CRITIC_INIT)
+        trunk, source = self._make("critic", keys.CRITIC_INIT), _base(nnx.merge_state(*policy))
         maker = self._maker("critic")
-        if self.config.critic.init_from_policy and maker == self._maker("train"):
-            source = _base(nnx.merge_state(*policy))
+        if self.config.critic.init_from_policy and maker == self._maker("train") and _alike(trunk, source):
             shared = _adapted(trunk) and bool(jax.tree.leaves(policy.frozen))
             nnx.update(trunk, source if shared else jax.tree.map(lambda x: x.copy(), source))
         head = maker.value_head() if isinstance(maker, WithValueHead) else None
@@ -256,6 +255,12 @@ def _named(section: str) -> Iterator[None]:
 
 def _adapted(model: nnx.Module) -> bool:
     return bool(jax.tree.leaves(nnx.state(model, nnx.LoRAParam)))
+
+
+def _alike(trunk: nnx.Module, source: nnx.State) -> bool:
+    both = map(nnx.to_flat_state, (_base(nnx.state(trunk)), source))
+    own, other = ([(path, leaf.shape, leaf.dtype) for path, leaf in each] for each in both)
+    return own == other
 
 
 def _base(state: nnx.State) -> nnx.State:

@@ -26,6 +26,7 @@ FULL = ("train.policy_loss=ppo", "train.kl_coef=0.1", "train.advantage=gae", "tr
 VARIANTS = {
     "full": FULL,
     "lora": (*FULL, "train.adapter=lora", "adapter.lora.rank=2"),
+    "dora": (*FULL, "train.adapter=lora", "adapter.lora.rank=2", "adapter.lora.weight_decomposed=True"),
     "sorted by length": (*FULL, "train.length_buckets=2"),
     "packed": (*FULL, "train.length_buckets=2", "train.packing=True", "train.mini_batch_size=None"),
 }

@@ -15,6 +15,12 @@ from dovetail_lab.evaluation.policy import open_policy
 from dovetail_model.huggingface.safetensors import open_folder
 
 HALF = ("model.decoder.param_dtype=bfloat16", "model.decoder.dtype=bfloat16")
+DORA = (
+    "train.adapter=lora",
+    "adapter.lora.rank=2",
+    "adapter.lora.weight_decomposed=True",
+    "adapter.lora.dropout=0.1",
+)
 
 
 def losses(folder, *overrides):
@@ -37,6 +43,7 @@ def test_bfloat16_parameters_learn_as_float32_ones(tmp_path):
     [
         pytest.param((), marks=pytest.mark.slow, id="all"),
         pytest.param(("train.adapter=lora", "adapter.lora.rank=2"), marks=pytest.mark.slow, id="lora"),
+        pytest.param(DORA, marks=pytest.mark.slow, id="dora"),
     ],
 )
 def test_a_run_in_bfloat16_with_a_critic_resumes_and_is_exported(tmp_path, adapter):

@@ -43,6 +43,16 @@ def test_another_model_keeps_its_own_weights_also_where_they_would_fit():
     assert not np.any(np.asarray(embedding(critic)) == np.asarray(embedding(policy)))
 
 
+def test_a_critic_over_a_base_that_is_stored_in_other_bits_keeps_its_own():
+    policy, _, critic = begin("train.adapter=lora", "adapter.lora.quantise_base=int8", change=0)
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(critic.trained)} == {"float32"}
+    assert "int8" in {leaf.dtype.name for leaf in jax.tree.leaves(policy.frozen)}
+    same = ["train.adapter=lora", "critic.adapter=lora", "adapter.lora.quantise_base=int8"]
+    policy, _, critic = begin(*same, "critic/adapter.lora.quantise_base=int8", change=0)
+    found, expected = ([x for x in jax.tree.leaves(each.frozen) if x.dtype == "int8"] for each in (critic, policy))
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
 def test_a_reward_model_s_folder_gives_the_value_head_too():
     """The value of the state after the last prompt token is the score that transformers gives the prompt."""
     folder = FIXTURES / "qwen3_reward"

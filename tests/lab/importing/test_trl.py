@@ -157,10 +157,14 @@ def test_target_modules_are_a_regular_expression(targets, modules, tmp_path):
     assert found.config.choice("train.adapter").params["modules"] == modules
 
 
-def test_the_scale_by_the_root_of_the_rank(tmp_path):
-    text = SCRIPT.format(more="") + "\nLoraConfig(r=8, use_rslora=True)\n"
-    chosen = translated("trl", tmp_path / "train.py", text).config.choice("train.adapter")
-    assert chosen.params["rank_stabilized"] is True
+@pytest.mark.parametrize(("theirs", "ours"), [("use_rslora", "rank_stabilized"), ("use_dora", "weight_decomposed")])
+def test_variants_of_adapters(theirs, ours, tmp_path):
+    text = SCRIPT.format(more="") + f"\nLoraConfig(r=8, {theirs}=True)\n"
+    (tmp_path / "yaml").mkdir()
+    yaml = f"model_name_or_path: some/model\nuse_peft: true\nlora_r: 8\n{theirs}: true\n"
+    for file, given in ((tmp_path / "train.py", text), (tmp_path / "yaml" / "grpo.yaml", yaml)):
+        chosen = translated("trl", file, given).config.choice("train.adapter")
+        assert chosen.params[ours] is True
 
 
 def test_yaml_with_numbers_that_yaml_takes_for_texts(tmp_path):

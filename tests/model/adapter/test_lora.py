@@ -1,15 +1,22 @@
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from tests.core.training.tiny import TINY
 
 import dovetail
+from dovetail.config import load
 from dovetail.errors import ConfigError
+from dovetail.training.loop import train
 from dovetail.training.models import split
 from dovetail_model.adapter.lora import LoRA, linears
 from dovetail_model.model.decoder import Decoder
 
+DORA = {"weight_decomposed": True}
+DORA_NF4 = DORA | {"quantise_base": "nf4"}
 TOKENS = jnp.array([[3, 1, 4, 1, 5, 9, 2, 6]])
 
 
@@ -156,9 +163,9 @@ def test_a_quantised_base_is_near_and_trains(quantised, error, before):
     assert all(matrix.dtype == jnp.float32 for matrix in merged)
 
 
-@pytest.mark.parametrize("quantised", [None, "int8", "nf4"])
-def test_an_abstract_model_can_be_adapted(quantised):
-    adapter, maker = LoRA(rank=4, quantise_base=quantised), Decoder(width=32, layers=1, heads=4, kv_heads=2)
+@pytest.mark.parametrize("settings", [{}, {"quantise_base": "int8"}, {"quantise_base": "nf4"}, DORA, DORA_NF4], ids=str)
+def test_an_abstract_model_can_be_adapted(settings):
+    adapter, maker = LoRA(rank=4, **settings), Decoder(width=32, layers=1, heads=4, kv_heads=2)
     abstract = nnx.eval_shape(lambda model: adapter.apply(model, rngs=nnx.Rngs(0)), maker.abstract(11))
     made = adapter.apply(maker.make(11, rngs=nnx.Rngs(0)), rngs=nnx.Rngs(0))
     shapes = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), split(each)[1]) for each in (abstract, made)]
@@ -166,7 +173,7 @@ def test_an_abstract_model_can_be_adapted(quantised):
 
 
 def test_axes_are_those_of_the_matrix():
-    model = LoRA(rank=2, quantise_base="nf4").apply(decoder(), rngs=nnx.Rngs(0))
+    model = LoRA(rank=2, **DORA_NF4).apply(decoder(), rngs=nnx.Rngs(0))
     for path, parameter in nnx.to_flat_state(nnx.state(model)):
         assert len(parameter.axes) == parameter.ndim, path
     down = model.blocks[0].ffn.down
@@ -175,12 +182,13 @@ def test_axes_are_those_of_the_matrix():
         (None, "width"),
         ("ffn", "width"),
     )
+    assert (down.change.growth.axes, model.blocks[0].ffn.up.change.growth.axes) == (("width",), ("ffn",))
 
 
 def test_is_registered():
     component = dovetail.get("adapter", "lora")
-    same = {"rank": 64, "alpha": 64.0, "rank_stabilized": False, "modules": ".*", "quantise_base": None, "dropout": 0.0}
-    assert component.params == same
+    same = {"rank": 64, "alpha": 64.0, "modules": ".*", "quantise_base": None, "dropout": 0.0}
+    assert component.params == same | {"rank_stabilized": False, "weight_decomposed": False}
     assert component.bind(rank=8) == LoRA(rank=8)
 
 
@@ -188,3 +196,67 @@ def test_is_registered():
 def test_the_scale_is_alpha_over_the_rank_or_its_root(stabilized, scale):
     model = LoRA(rank=4, alpha=2.0, rank_stabilized=stabilized).apply(decoder(), rngs=nnx.Rngs(0))
     assert {linear.change.scale for linear in linears(model).values()} == {scale}
+
+
+@pytest.fixture(scope="module")
+def decomposed():
+    """A model with magnitudes, and what `train_once` makes of it."""
+    model = LoRA(rank=4, alpha=2.0, weight_decomposed=True).apply(decoder(), rngs=nnx.Rngs(1))
+    return model, *train_once(model)
+
+
+def test_magnitudes_are_trained_beside_the_factors(before, decomposed):
+    model, trained, moved, weights = decomposed
+    np.testing.assert_array_equal(logits(model), before)
+    assert {path[-1] for path, _ in nnx.to_flat_state(weights.trained)} == {"a", "b", "growth"}
+    assert all(jnp.any(new != old) for new, old in zip(*map(jax.tree.leaves, (moved, weights.trained)), strict=True))
+    assert jnp.max(jnp.abs(logits(trained) - before)) > 0.1
+
+
+def test_the_reference_of_magnitudes_is_the_base(before, decomposed):
+    model, _, _, weights = decomposed
+    graphdef, _ = split(model)
+    np.testing.assert_array_equal(logits(nnx.merge(graphdef, *weights)), before)
+
+
+def test_merged_magnitudes_compute_the_same(decomposed):
+    _, model, _, _ = decomposed
+    plain = decoder()
+    for name, linear in linears(plain).items():
+        linear.kernel[...] = linears(model)[name].merged()
+    np.testing.assert_allclose(logits(plain), logits(model), atol=1e-4)
+
+
+def test_without_moving_magnitudes_and_factors_nothing_is_lost_in_merging():
+    model = LoRA(rank=4, weight_decomposed=True).apply(decoder(), rngs=nnx.Rngs(1))
+    for linear in linears(model).values():
+        np.testing.assert_array_equal(linear.merged(), linear.kernel[...])
+        assert linear.rounding() == (0, 0)
+
+
+@pytest.mark.parametrize("quantised", ["int8", "nf4"])
+def test_magnitudes_of_a_quantised_base_begin_as_those_of_its_quantised_weights(quantised):
+    plain = LoRA(rank=4, quantise_base=quantised).apply(decoder(), rngs=nnx.Rngs(1))
+    model = LoRA(rank=4, quantise_base=quantised, weight_decomposed=True).apply(decoder(), rngs=nnx.Rngs(1))
+    np.testing.assert_array_equal(logits(model), logits(plain))
+
+
+def test_a_critic_that_takes_the_policy_s_base_has_magnitudes_of_it():
+    """`critic.init_from_policy` replaces the base of a model that is adapted already."""
+    policy, critic = decoder(), LoRA(rank=4, weight_decomposed=True).apply(decoder(init_std=0.5), rngs=nnx.Rngs(1))
+    nnx.update(critic, nnx.state(policy))
+    np.testing.assert_array_equal(logits(critic), logits(policy))
+
+
+@pytest.mark.slow
+def test_a_run_with_magnitudes_learns(tmp_path):
+    adapter = ("train.adapter=lora", "adapter.lora.rank=4", "adapter.lora.weight_decomposed=True")
+    warm_start = ("sft.steps=60", "sft.batch_size=16", "sft.lr=1e-2", "sft.lr_schedule=constant")
+    shape = ("model.decoder.init_std=0.7", "train.steps=2", "train.kl_coef=0.1", "eval.every=None")
+    train(load(None, [*TINY, *adapter, *warm_start, *shape]), tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["sft/loss"] for line in lines if "sft/loss" in line]
+    assert np.mean(losses[:5]) - np.mean(losses[-5:]) > 4
+    kl = [line["kl/mean"] for line in lines if "kl/mean" in line]
+    assert kl[0] == 0
+    assert kl[1] > 0.01

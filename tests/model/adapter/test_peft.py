@@ -65,6 +65,37 @@ def test_what_was_written_is_what_is_read(base, tmp_path):
     assert np.abs(logits(again) - logits(load(FIXTURES / base))).max() > 0.1
 
 
+@pytest.fixture
+def written_with_magnitudes(tmp_path):
+    model = adapted(load(QWEN2), modules=r".*\.(q_proj|down_proj)", weight_decomposed=True)
+    save_adapter(tmp_path, model, base=str(QWEN2))
+    return tmp_path, model
+
+
+def test_magnitudes_that_were_written_are_those_that_are_read(written_with_magnitudes):
+    folder, model = written_with_magnitudes
+    again = read(folder)
+    np.testing.assert_allclose(logits(again), logits(model), atol=1e-5)
+    for name, each in linears(again).items():
+        np.testing.assert_allclose(each.merged(), linears(model)[name].merged(), atol=1e-6)
+    say(folder, use_dora=False)
+    rewrite(folder, lambda arrays: {name: array for name, array in arrays.items() if "lora_m" not in name})
+    assert np.abs(logits(read(folder)) - logits(model)).max() > 0.1
+
+
+@pytest.mark.parametrize("format", ["int8", "nf4"])
+def test_magnitudes_are_the_file_s_whatever_the_base_is_stored_as(format, written_with_magnitudes):
+    folder, model = written_with_magnitudes
+    name = "model.layers.0.mlp.down_proj"
+    there, here = linears(model)[name], linears(read(folder, quantise_base=format))[name]
+    np.testing.assert_allclose(
+        here.change.magnitude(here.kernel), there.change.magnitude(there.kernel), rtol=1e-6, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        jnp.linalg.norm(here.merged(), axis=0), jnp.abs(there.change.magnitude(there.kernel)), rtol=1e-4
+    )
+
+
 def test_it_is_trained_on_from_where_it_is(written):
     folder, before = written
     model = read(folder)
@@ -119,9 +150,29 @@ def test_a_quantised_base_keeps_the_change(written):
     )
 
 
+def magnitudes_of(arrays, of="q_proj.lora_B", width=24):
+    there = [name.partition("lora_B")[0] for name in arrays if of in name]
+    return {f"{name}lora_magnitude_vector": np.ones(width, "f4") for name in there}
+
+
 NAMES = r"model\.layers\.N\.mlp\.down_proj, model\.layers\.N\.self_attn\.q_proj"
 MISTAKES = {
-    "dora": (lambda folder: say(folder, use_dora=True), r"use_dora = True; only low-rank changes .* `merge_and_unload`"),
+    "no magnitudes": (
+        lambda folder: say(folder, use_dora=True),
+        r"is not made of lora_A, lora_B and lora_magnitude_vector of each module, as use_dora = True says; there are \S*"
+        r"model\.layers\.N\.mlp\.down_proj\.lora_A\.weight",
+    ),
+    "magnitudes of one": (
+        lambda folder: rewrite(folder, lambda arrays: arrays | magnitudes_of(arrays)),
+        r"is not made of pairs of lora_A and lora_B; there are \S*\.q_proj\.lora_magnitude_vector$",
+    ),
+    "magnitudes of another width": (
+        lambda folder: (
+            say(folder, use_dora=True),
+            rewrite(folder, lambda arrays: arrays | magnitudes_of(arrays, of="lora_B", width=5)),
+        ),
+        r"of model\.layers\.0\.\S+, the magnitude is \[5\], where \[\d+\] fits the model",
+    ),
     "pissa": (lambda folder: say(folder, init_lora_weights="pissa"), "init_lora_weights = 'pissa'"),
     "heads": (lambda folder: say(folder, modules_to_save=["lm_head"]), r"modules_to_save = \['lm_head'\]"),
     "another method": (lambda folder: say(folder, peft_type="IA3"), "peft_type = 'IA3'; .* which have 'LORA'"),

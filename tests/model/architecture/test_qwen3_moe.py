@@ -94,6 +94,11 @@ def test_what_experts_do_not_support_is_refused(tmp_path):
         adapted(load(MOE), quantise_base="nf4")
     with pytest.raises(ConfigError, match="dropout is not supported on experts"):
         adapted(load(MOE), dropout=0.1)
+    with pytest.raises(ConfigError, match=r"weight_decomposed is not supported on experts; .* such as '\(\?!\.\*exp"):
+        adapted(load(MOE), weight_decomposed=True)
+    model = adapted(load(MOE), weight_decomposed=True, modules="(?!.*experts).*")
+    save_pretrained(tmp_path / "whole", model, source=Folder(MOE))
+    np.testing.assert_allclose(hidden(model), hidden(load(tmp_path / "whole")), atol=1e-4)
 
 
 @pytest.mark.parametrize(

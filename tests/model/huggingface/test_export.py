@@ -12,6 +12,7 @@ from dovetail.errors import ConfigError, DovetailWarning
 from dovetail_model.adapter.lora import LoRA, linears
 from dovetail_model.huggingface.export import save_adapter, save_pretrained
 from dovetail_model.huggingface.safetensors import open_file
+from dovetail_model.layers.decomposed import Decomposed
 from dovetail_model.model.decoder import Decoder
 from dovetail_model.model.pretrained import Pretrained
 from dovetail_model.source.folder import Folder
@@ -27,6 +28,8 @@ def adapted(model, **settings):
     for linear in linears(model).values():
         if linear.change is not None:
             linear.change.b[...] = jax.random.normal(jax.random.key(0), linear.change.b.shape)
+            if isinstance(linear.change, Decomposed):
+                linear.change.growth[...] = 0.3 * jax.random.normal(jax.random.key(2), linear.change.growth.shape)
     return model
 
 
@@ -104,12 +107,16 @@ def test_another_model_s_config_is_refused(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_adapters_are_merged(tmp_path):
-    model = adapted(load(FIXTURES / "llama"), modules=".*_proj")
+@pytest.mark.parametrize("decomposed", [False, True])
+def test_adapters_are_merged(decomposed, tmp_path):
+    model = adapted(load(FIXTURES / "llama"), modules=".*_proj", weight_decomposed=decomposed)
     save_pretrained(tmp_path, model, source=Folder(FIXTURES / "llama"))
     name = "model.layers.1.mlp.gate_proj"
     linear = linears(model)[name]
     by_hand = linear.kernel[...] + 3.0 / 2 * linear.change.a[...] @ linear.change.b[...]
+    if decomposed:
+        magnitude = jnp.linalg.norm(linear.kernel[...], axis=0) + linear.change.growth[...]
+        by_hand *= (magnitude / jnp.linalg.norm(by_hand, axis=0))[None, :]
     np.testing.assert_allclose(arrays_of(tmp_path)[f"{name}.weight"], by_hand.T, atol=1e-6)
     tokens = jnp.array([[3, 1, 4, 1, 5]])
     whole, merged = (each.logits(each(tokens, jnp.ones_like(tokens, bool))[0]) for each in (model, load(tmp_path)))
@@ -197,6 +204,18 @@ def test_an_adapter_alone_is_written_as_peft_has_it(tmp_path):
     prefix = "base_model.model.model.layers.1.mlp.down_proj"
     np.testing.assert_array_equal(stored[f"{prefix}.lora_A.weight"].read(), down.a[...].T)
     np.testing.assert_array_equal(stored[f"{prefix}.lora_B.weight"].read(), down.b[...].T)
+
+
+def test_an_adapter_with_magnitudes_has_a_third_tensor_for_each_matrix(tmp_path):
+    model = adapted(load(FIXTURES / "qwen2"), modules=r".*\.(q|down)_proj", weight_decomposed=True)
+    save_adapter(tmp_path, model, base=str(FIXTURES / "qwen2"))
+    assert json.loads((tmp_path / "adapter_config.json").read_text())["use_dora"] is True
+    stored = open_file(tmp_path / "adapter_model.safetensors")
+    assert len(stored) == 3 * 2 * 2
+    down = linears(model)["model.layers.1.mlp.down_proj"]
+    found = stored["base_model.model.model.layers.1.mlp.down_proj.lora_magnitude_vector"].read()
+    magnitude = jnp.linalg.norm(down.kernel[...], axis=0) + down.change.growth[...]
+    np.testing.assert_allclose(found, magnitude, rtol=1e-6)
 
 
 def test_an_adapter_of_some_layers_names_them(tmp_path):

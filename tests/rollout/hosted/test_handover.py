@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import attrs
@@ -9,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from flax import nnx
+from tests.model.folders import FIXTURES
 
 from dovetail.devices.hand_over import HandOver
 from dovetail.devices.mesh import Devices
@@ -18,9 +20,11 @@ from dovetail.training.models import split
 from dovetail_model.adapter.lora import LoRA
 from dovetail_model.huggingface.safetensors import open_folder
 from dovetail_model.model.decoder import Decoder
+from dovetail_model.model.pretrained import Pretrained
 from dovetail_rollout.hosted import handover as module
 from dovetail_rollout.hosted.handover import LOCK, Handover, adapted, dtype_of
 
+DORA = LoRA(rank=2, quantise_base="nf4", weight_decomposed=True)
 MAKER = Decoder(width=16, layers=1, heads=2, kv_heads=1, ffn=24)
 
 
@@ -59,7 +63,7 @@ def test_a_host_computes_in_the_type_of_the_policy_whatever_that_of_its_weights(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", [None, LoRA(rank=2), LoRA(rank=2, quantise_base="int8")], ids=str)
+@pytest.mark.parametrize("change", [None, LoRA(rank=2), LoRA(rank=2, quantise_base="int8"), DORA], ids=str)
 def test_copies_in_host_memory_are_written_as_those_on_devices(tmp_path, change):
     model = MAKER.make(13, rngs=nnx.Rngs(0))
     graphdef, weights = split(change.apply(model, rngs=nnx.Rngs(1)) if change else model)
@@ -71,6 +75,20 @@ def test_copies_in_host_memory_are_written_as_those_on_devices(tmp_path, change)
     one, other = (folder / "model.safetensors" for folder in written)
     assert one.read_bytes() == other.read_bytes()
     assert dtype_of(written[1]) == "float32"
+
+
+def test_a_dora_adapter_is_handed_over_merged_alone(tmp_path):
+    """vLLM refuses it too, but only after it has been started and has read the base."""
+    maker = Pretrained(path=str(FIXTURES / "qwen2"))
+    graphdef, weights = split(DORA.apply(maker.make(1, rngs=nnx.Rngs(0)), rngs=nnx.Rngs(1)))
+    for adapter in (False, True):
+        handover = Handover.open(str(tmp_path), maker, graphdef, adapter=adapter)
+        folder = handover.write(weights, 0)
+        with pytest.raises(ConfigError, match=REFUSED) if adapter else nullcontext():
+            assert adapted(folder) is None
+
+
+REFUSED = r"vLLM reads no DoRA adapter \(adapter\.lora\.weight_decomposed.*set rollout\.vllm\.adapter = False"
 
 
 def test_weights_that_memory_has_no_room_for_are_written_elsewhere(tmp_path, weights, monkeypatch):

@@ -11,10 +11,13 @@ import pytest
 from flax import nnx
 from tests.devices import EIGHT
 
+import dovetail
 from dovetail.config import load
 from dovetail.errors import ConfigError, DovetailWarning, RunError
 from dovetail.protocols import Sampling, Weights
-from dovetail_kit.rollout import Numbers
+from dovetail_kit.rollout import EngineCase, Numbers
+from dovetail_kit.rollout.checks import check_reported_logps
+from dovetail_model.adapter.lora import linears
 from dovetail_model.model.decoder import Decoder
 from dovetail_rollout.decoding import batching
 from dovetail_rollout.rollout.vanilla import Vanilla, _bucket
@@ -198,3 +201,25 @@ def test_slots_are_still_understood_as_lanes(tmp_path):
     with pytest.warns(DovetailWarning, match="write 'slots'"):
         config = load(tmp_path / "old.gin")
     assert config.choice("train.rollout").params["slots"] == 3
+
+
+def with_magnitudes(seed):
+    """Return a model with random magnitudes and factors."""
+    adapter = dovetail.get("adapter", "lora").bind(rank=2, weight_decomposed=True)
+    model = adapter.apply(TINY.make(Numbers().vocab_size, rngs=nnx.Rngs(0)), rngs=nnx.Rngs(seed))
+    key = jax.random.key(seed)
+    drawn = jax.tree.map(lambda leaf: 0.5 * jax.random.normal(key, leaf.shape), nnx.state(model, nnx.LoRAParam))
+    nnx.update(model, drawn)
+    return model
+
+
+def test_magnitudes_are_sampled_from_as_if_they_were_merged():
+    model, plain = with_magnitudes(1), TINY.make(Numbers().vocab_size, rngs=nnx.Rngs(0))
+    for name, linear in linears(plain).items():
+        linear.kernel[...] = linears(model)[name].merged()
+    case = EngineCase.of(Vanilla(), model, with_magnitudes(2), Numbers())
+    check_reported_logps(case)
+    other = EngineCase.of(Vanilla(), plain, plain, Numbers())
+    found, expected = (each.generate(each.open(), SAMPLING) for each in (case, other))
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    np.testing.assert_allclose(found.logps, expected.logps, atol=1e-4)

@@ -57,6 +57,14 @@ REASONS: Final = {
     r"token_budget": "train.packing and train.length_buckets spare padding",
     r"lora\.(task_type|bias|inference_mode)": "an adapter is of matrices only",
 }
+ADAPTER: Final = {
+    "r": ("rank", int),
+    "lora_alpha": ("alpha", float),
+    "lora_dropout": ("dropout", float),
+    "use_rslora": ("rank_stabilized", bool),
+    "use_dora": ("weight_decomposed", bool),
+}
+"""The settings of an adapter: name here, and type."""
 
 
 def translate(path: Path) -> Sheet:
@@ -350,15 +358,20 @@ def _model(sheet: Sheet) -> None:
             sheet.put("model.pretrained.dtype", "bfloat16", f"{sheet.said('bf16')}; the weights stay in float32")
         if sheet.value("gradient_checkpointing", True):
             sheet.put("model.pretrained.remat", "full", sheet.said("gradient_checkpointing", True))
+    _adapter(sheet)
+
+
+def _adapter(sheet: Sheet) -> None:
+    """Write what a `LoraConfig` says, or a file of `ModelConfig`."""
     names = {"r": ("lora.r", "lora_r"), "lora_alpha": ("lora.lora_alpha", "lora_alpha")}
     names |= {"lora_dropout": ("lora.lora_dropout", "lora_dropout")}
+    names |= {name: (f"lora.{name}", name) for name in ("use_rslora", "use_dora")}
     used = {key: next((name for name in spelled if sheet.has(name)), None) for key, spelled in names.items()}
     if used["r"] or sheet.value("use_peft", False):
         sheet.put("train.adapter", "lora")
-        for key, target in (("r", "rank"), ("lora_alpha", "alpha"), ("lora_dropout", "dropout")):
+        for key, (target, convert) in ADAPTER.items():
             if used[key]:
-                sheet.carry(str(used[key]), f"adapter.lora.{target}", convert=int if key == "r" else float)
-        sheet.carry("lora.use_rslora", "adapter.lora.rank_stabilized")
+                sheet.carry(str(used[key]), f"adapter.lora.{target}", convert=convert)
     for name in ("lora.target_modules", "lora_target_modules"):
         if sheet.has(name):
             sheet.carry(name, "adapter.lora.modules", convert=modules_of)

@@ -27,11 +27,21 @@ class LoRA:
     policy is the same model with the initial adapter: it shares the model's weights, and no second copy is kept.
     With `quantise_base` the adapted matrices are stored in four or eight bits (Dettmers et al. 2023, "QLoRA").
 
+    With `weight_decomposed` the change moves only the direction of each output's weights, and their norm, the magnitude
+    m, is trained beside it (Liu et al. 2024, "DoRA: Weight-Decomposed Low-Rank Adaptation", equation 5):
+
+        y = x W'          W' = m ⊙ V / ‖V‖          V = W + α/r A B          m: [outputs], m = ‖W‖ at first
+
+    As in the paper and in PEFT, the gradient takes ‖V‖ as a constant, and with dropout x W itself keeps all of x.
+
     Args:
         rank: r, the columns of A and rows of B.
         alpha: α; the change is scaled by α / rank.
         rank_stabilized: scale by α/√r instead, so that what a step changes does not shrink as the rank grows
             (Kalajdzievski 2023, "A Rank Stabilization Scaling Factor for Fine-Tuning with LoRA").
+        weight_decomposed: train a magnitude for each output too. Every pass computes ‖V‖ again, which for a matrix
+            [n, n] costs what the change costs for n / 2 tokens, and the update keeps the outputs of each adapted matrix
+            for the gradient of m, unless it recomputes them. Refused on experts.
         modules: a regular expression that must match a module's full name, such as
             `.*\\.self_attn\\.(q|v)_proj`; names are those of the Hugging Face folder, `model.layers.0.mlp.up_proj`.
             The default is every matrix except the embeddings and the routers of experts. A layer's experts share a
@@ -44,12 +54,14 @@ class LoRA:
             because both come from the same pass.
 
     Raises:
-        ConfigError: for an invalid expression, or an expression that matches nothing; the message lists the names.
+        ConfigError: for an invalid expression, or an expression that matches nothing; the message lists the names; for
+            experts with a setting that they do not support.
     """
 
     rank: Annotated[int, Ge(1)] = 64
     alpha: Annotated[float, Gt(0), STATIC] = 64.0
     rank_stabilized: bool = False
+    weight_decomposed: bool = False
     modules: str = ".*"
     quantise_base: Format | None = None
     dropout: Annotated[float, Ge(0), Lt(1), STATIC] = 0.0
@@ -76,7 +88,14 @@ class LoRA:
         for number, linear in enumerate(chosen):
             # without dropout the number does not matter, and equal layers are traced only once
             own = number if self.dropout else 0
-            linear.adapt(self.rank, scale=scale, dropout=self.dropout, number=own, rngs=rngs)
+            linear.adapt(
+                self.rank,
+                scale=scale,
+                dropout=self.dropout,
+                number=own,
+                decomposed=self.weight_decomposed,
+                rngs=rngs,
+            )
             if self.quantise_base is not None:
                 linear.quantise(self.quantise_base)
         return model

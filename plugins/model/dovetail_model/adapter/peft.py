@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import attrs
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from dovetail_model.adapter.lora import linears
 from dovetail_model.huggingface.config import read_object
 from dovetail_model.huggingface.safetensors import Tensor, open_file
 from dovetail_model.huggingface.tower import moved
+from dovetail_model.layers.decomposed import Decomposed
 from dovetail_model.layers.linear import Linear, Matrix
 from dovetail_model.layers.quantised import Format
 from dovetail_model.source.hub import HubName, download
@@ -29,6 +30,7 @@ from dovetail_model.transformer import decoder_of
 
 CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
+MAGNITUDE: Final = "lora_magnitude_vector"
 
 _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "peft_type": ("LORA",),
@@ -37,7 +39,6 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "lora_bias": (False,),
     "modules_to_save": (None, []),
     "trainable_token_indices": (None, []),
-    "use_dora": (False,),
     # the others change the weights of the base too
     "init_lora_weights": (True, False, "gaussian", "eva", "orthogonal"),
 }
@@ -51,6 +52,8 @@ class Peft:
 
         y = x W + s (x A) B          s = α/r, or α/√r with `use_rslora`
 
+    With `use_dora` the magnitudes of the outputs are trained on too, as with `weight_decomposed` of `lora`.
+
     `path` is what `save_pretrained` of the PEFT library writes, or `dovetail export --adapter`: which matrices have a
     change, its rank and α stand there. The policy begins with the change, and so does its reference, which shares the
     model's weights. A run that is resumed needs the same file.
@@ -63,7 +66,7 @@ class Peft:
 
     Raises:
         ConfigError: if there is no such adapter, it has been changed since the run began, does more than a low-rank
-            change of matrices, as DoRA does, or is of another model; the message lists the names.
+            change of matrices, or is of another model; the message lists the names.
     """
 
     path: str
@@ -74,7 +77,7 @@ class Peft:
         """Return the model with the changes of the file on the matrices that it names."""
         folder = _folder(self.path)
         config = _read_config(folder / CONFIG)
-        stored = _pairs(folder / WEIGHTS)
+        stored = _changes(folder / WEIGHTS, decomposed=bool(config.get("use_dora")))
         there = linears(model)
         tower = decoder_of(model).spec.tower
         layouts = tower.layouts if tower else ({},)
@@ -90,26 +93,34 @@ class Peft:
         return model
 
     def _adapt(
-        self, matrix: Matrix, name: str, number: int, pair: tuple[Tensor, Tensor], config: Mapping[str, Any], rngs: Any
+        self, matrix: Matrix, name: str, number: int, stored: _Change, config: Mapping[str, Any], rngs: Any
     ) -> None:
         if not isinstance(matrix, Linear):
             raise ConfigError(f"{self.path}: changes {name}, which are experts; only single matrices are supported")
-        a, b = pair
+        a, b, m = stored
         rank = b.shape[-1]
         if (a.shape, b.shape) != ((rank, matrix.inputs), (matrix.outputs, rank)):
             raise ConfigError(
                 f"{self.path}: of {name}, A is {list(a.shape)} and B {list(b.shape)}, where [r, {matrix.inputs}] and"
                 f" [{matrix.outputs}, r] fit the model; it was trained on another one"
             )
+        if m is not None and m.shape != (matrix.outputs,):
+            raise ConfigError(
+                f"{self.path}: of {name}, the magnitude is {list(m.shape)}, where [{matrix.outputs}] fits the model"
+            )
         scale = _alpha(config, name) / (rank**0.5 if config.get("use_rslora") else rank)
         # as in `lora`: without dropout the number does not matter, and equal layers are traced only once
         own = number if self.dropout else 0
-        matrix.adapt(rank, scale=scale, dropout=self.dropout, number=own, rngs=rngs)
-        assert matrix.change is not None
-        for leaf, tensor in ((matrix.change.a, a), (matrix.change.b, b)):
+        matrix.adapt(rank, scale=scale, dropout=self.dropout, number=own, decomposed=m is not None, rngs=rngs)
+        change = matrix.change
+        assert change is not None
+        for leaf, tensor in ((change.a, a), (change.b, b)):
             leaf[...] = jnp.asarray(tensor.read().T, jnp.float32)
         if self.quantise_base is not None:
             matrix.quantise(self.quantise_base)
+        if m is not None:
+            assert isinstance(change, Decomposed)
+            change.set_magnitude(matrix.kernel, jnp.asarray(m.read(), jnp.float32))
 
 
 def _folder(path: str) -> Path:
@@ -143,19 +154,34 @@ def _read_config(file: Path) -> dict[str, Any]:
     return config
 
 
-def _pairs(file: Path) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return A, [rank, inputs], and B, [outputs, rank], of each module."""
-    tensors = open_file(file)
-    pairs = {}
-    for key in tensors:
-        name, factor, _ = key.partition(".lora_A.")
-        other = key.replace(".lora_A.", ".lora_B.")
-        if factor and other in tensors:
-            pairs[name.removeprefix("base_model.model.")] = (tensors[key], tensors[other])
-    if 2 * len(pairs) != len(tensors) or not pairs:
-        alone = {key for key in tensors if not re.search(r"\.lora_[AB]\.", key)} or tensors.keys()
-        raise ConfigError(f"{file}: is not made of pairs of lora_A and lora_B; there are {_shown(alone)}")
-    return pairs
+class _Change(NamedTuple):
+    """The change of a module: A, [rank, inputs], B, [outputs, rank], and of a DoRA adapter m, [outputs]."""
+
+    a: Tensor
+    b: Tensor
+    m: Tensor | None
+
+
+def _changes(file: Path, *, decomposed: bool) -> dict[str, _Change]:
+    """Return the change of each module.
+
+    Raises:
+        ConfigError: if there are other tensors; or without m although `decomposed`, or the other way round.
+    """
+    tensors = dict(open_file(file))
+    changes = {}
+    for key in [key for key in tensors if ".lora_A." in key]:
+        name = key.partition(".lora_A.")[0]
+        names = (key, key.replace(".lora_A.", ".lora_B."), *([f"{name}.{MAGNITUDE}"] if decomposed else []))
+        if all(each in tensors for each in names):
+            a, b, *m = map(tensors.pop, names)
+            changes[name.removeprefix("base_model.model.")] = _Change(a, b, m[0] if m else None)
+    if tensors or not changes:
+        whole = "pairs of lora_A and lora_B"
+        if decomposed:
+            whole = f"lora_A, lora_B and {MAGNITUDE} of each module, as use_dora = True says"
+        raise ConfigError(f"{file}: is not made of {whole}; there are {_shown(tensors)}")
+    return changes
 
 
 def _alpha(config: Mapping[str, Any], module: str) -> float:

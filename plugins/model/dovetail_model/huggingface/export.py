@@ -17,6 +17,7 @@ from flax import nnx
 
 from dovetail.errors import ConfigError, DovetailWarning
 from dovetail_model.adapter.lora import linears
+from dovetail_model.adapter.peft import MAGNITUDE
 from dovetail_model.huggingface.config import FILE as CONFIG
 from dovetail_model.huggingface.config import HuggingFaceConfig
 from dovetail_model.huggingface.experts import names_of_each
@@ -26,6 +27,8 @@ from dovetail_model.huggingface.names import swapped, tensor_name
 from dovetail_model.huggingface.safetensors import write_file, write_folder
 from dovetail_model.huggingface.spellings import with_old_spellings
 from dovetail_model.huggingface.tower import moved
+from dovetail_model.layers.decomposed import Decomposed
+from dovetail_model.layers.kernel import Kernel
 from dovetail_model.layers.linear import Matrix, Stack
 from dovetail_model.layers.low_rank import LowRank
 from dovetail_model.source.source import Source
@@ -71,7 +74,7 @@ def save_pretrained(
 ) -> list[Path]:
     """Write a folder that any program for Hugging Face models can load: `config.json` and safetensors.
 
-    Adapters are merged: W + α/r A B. A warning is logged if rounding loses more than `LOSS` of the change.
+    Adapters are merged, see `Matrix.merged`. A warning is logged if rounding loses more than `LOSS` of the change.
     `config.json` is written last, because a folder without it is not recognised as a model.
 
     Args:
@@ -187,8 +190,9 @@ def save_adapter(folder: Path, model: nnx.Module, *, base: str) -> list[Path]:
     rank = max(change.a.shape[1] for change in changes.values())
     stored = {
         f"base_model.model.{there(name)}.{key}": value
-        for name, change in changes.items()
-        for key, value in _peft(change, rank, first.scale).items()
+        for name, linear in linears(model).items()
+        if linear.change is not None
+        for key, value in _peft(linear.change, linear.kernel, rank, first.scale).items()
     }
     write_file(file, stored)
     config = {
@@ -201,6 +205,7 @@ def save_adapter(folder: Path, model: nnx.Module, *, base: str) -> list[Path]:
         "bias": "none",
         "fan_in_fan_out": False,
         "inference_mode": True,
+        **({"use_dora": True} if isinstance(first, Decomposed) else {}),
         # beside an image encoder, whose modules have the same last parts, only full names are unique
         "target_modules": sorted(map(there, changes)) if spec.tower else _targets(set(changes), set(linears(model))),
     }
@@ -208,8 +213,8 @@ def save_adapter(folder: Path, model: nnx.Module, *, base: str) -> list[Path]:
     return [file]
 
 
-def _peft(change: LowRank, rank: int, scale: float) -> dict[str, Parameter]:
-    """Return A and B of a change with this rank and scale, which not every reader knows of each module.
+def _peft(change: LowRank, kernel: Kernel, rank: int, scale: float) -> dict[str, Parameter]:
+    """Return A and B of a change with this rank and scale, which not every reader knows of each module, and its m.
 
     What is missing in rank is zero, and B has what differs in scale.
     """
@@ -221,7 +226,11 @@ def _peft(change: LowRank, rank: int, scale: float) -> dict[str, Parameter]:
             "lora_A.weight": lambda: jnp.pad(change.a.get_value(), ((0, 0), (0, more))),
             "lora_B.weight": lambda: by * jnp.pad(change.b.get_value(), ((0, more), (0, 0))),
         }
-    return {key: Parameter.of(jax.eval_shape(make), make, transposed=True) for key, make in pairs.items()}
+    found = {key: Parameter.of(jax.eval_shape(make), make, transposed=True) for key, make in pairs.items()}
+    if isinstance(change, Decomposed):
+        make = partial(change.magnitude, kernel)
+        found[MAGNITUDE] = Parameter.of(jax.eval_shape(make), make, transposed=False)
+    return found
 
 
 def _targets(chosen: set[str], there: set[str]) -> list[str]:

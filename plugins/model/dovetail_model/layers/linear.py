@@ -8,10 +8,11 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Key
 
 from dovetail.errors import ConfigError
+from dovetail_model.layers.decomposed import Decomposed
 from dovetail_model.layers.grouped import grouped_dot
+from dovetail_model.layers.kernel import Kernel, dense, product
 from dovetail_model.layers.low_rank import LowRank
 from dovetail_model.layers.quantised import Format, Quantised
-from dovetail_model.layers.remat import times
 
 Axes = tuple[str | None, str | None]
 
@@ -19,12 +20,21 @@ Axes = tuple[str | None, str | None]
 class Matrix(nnx.Module):
     """A matrix, or several of the same size, with a trainable low-rank change if it has been adapted."""
 
-    kernel: nnx.Param[Array] | Quantised
+    kernel: Kernel
     change: LowRank | None
     param_dtype: str
 
-    def adapt(self, rank: int, *, scale: float, dropout: float = 0.0, number: int = 0, rngs: nnx.Rngs) -> None:
-        """Add an adapter of this rank, which is initially zero."""
+    def adapt(
+        self,
+        rank: int,
+        *,
+        scale: float,
+        dropout: float = 0.0,
+        number: int = 0,
+        decomposed: bool = False,
+        rngs: nnx.Rngs,
+    ) -> None:
+        """Add an adapter of this rank, which is initially zero; a `decomposed` one has norms to train too."""
         raise NotImplementedError
 
     def quantise(self, format: Format) -> None:
@@ -32,13 +42,13 @@ class Matrix(nnx.Module):
         raise NotImplementedError
 
     def merged(self, dtype: str | None = None) -> Float[Array, "*group inputs outputs"]:
-        """Return W + α/r A B, computed in float32 and cast to `dtype`, by default the type of the weights.
+        """Return the matrix with its change, computed in float32 and cast to `dtype`, by default that of the weights.
 
         Without a change, a matrix in host memory stays there.
         """
-        matrix = self._dense()
+        matrix = dense(self.kernel)
         if self.change is not None:
-            matrix = jnp.asarray(matrix).astype(jnp.float32) + self.change.product()
+            matrix = jnp.asarray(matrix).astype(jnp.float32) + self.change.difference(self.kernel)
         return matrix.astype(dtype or self.param_dtype, copy=False)
 
     def rounding(self, dtype: str | None = None) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -48,18 +58,16 @@ class Matrix(nnx.Module):
         """
         if self.change is None:
             return jnp.zeros(()), jnp.zeros(())
-        change, before = self.change.product(), self._dense().astype(dtype or self.param_dtype)
+        change, before = self.change.difference(self.kernel), dense(self.kernel).astype(dtype or self.param_dtype)
         made = self.merged(dtype).astype(jnp.float32) - before.astype(jnp.float32)
         return jnp.sum((made - change) ** 2), jnp.sum(change**2)
-
-    def _dense(self) -> Float[Array, "*group inputs outputs"]:
-        return self.kernel.dense(jnp.float32) if isinstance(self.kernel, Quantised) else self.kernel[...]
 
 
 class Linear(Matrix):
     """Multiply by a matrix and add a bias if there is one: y = x W + b, in the dtype of x.
 
-    With `adapt`, y = x W + α/r (x A) B + b, where A is [inputs, r] and B [r, outputs].
+    With `adapt`, y = x W + α/r (x A) B + b, where A is [inputs, r] and B [r, outputs]; a `decomposed` adapter scales
+    each output of x W + α/r (x A) B too, see `Decomposed`.
 
     The input is 2-D, one row per token: on CPUs the products and their gradients run about twice as fast that way as
     with a batch axis. `kernel` is [inputs, outputs], drawn from N(0, std²), with the logical names `axes`; the bias
@@ -75,7 +83,7 @@ class Linear(Matrix):
     ) -> None:
         self.inputs, self.outputs, self.axes, self.param_dtype = inputs, outputs, axes, param_dtype
         kernel = std * jax.random.normal(rngs.params(), (inputs, outputs), param_dtype)
-        self.kernel: nnx.Param[Array] | Quantised = nnx.Param(kernel, axes=axes)
+        self.kernel: Kernel = nnx.Param(kernel, axes=axes)
         self.bias = nnx.Param(jnp.zeros(outputs, param_dtype), axes=axes[1:]) if bias else None
         self.change: LowRank | None = None
 
@@ -83,15 +91,22 @@ class Linear(Matrix):
         self, x: Float[Array, "row inputs"], keys: Key[Array, "row"] | None = None
     ) -> Float[Array, "row outputs"]:
         """Return y; `keys` are for the adapter's dropout."""
-        kernel = self.kernel
-        y = kernel.product(x) if isinstance(kernel, Quantised) else times(x, kernel[...])
-        if self.change is not None:
-            y = y + self.change(x, keys)
+        y = product(self.kernel, x) if self.change is None else self.change.beside(self.kernel, x, keys)
         return y if self.bias is None else y + self.bias[...].astype(x.dtype)[None, :]
 
-    def adapt(self, rank: int, *, scale: float, dropout: float = 0.0, number: int = 0, rngs: nnx.Rngs) -> None:
-        """Add an adapter of this rank, which is initially zero."""
-        change = LowRank(
+    def adapt(
+        self,
+        rank: int,
+        *,
+        scale: float,
+        dropout: float = 0.0,
+        number: int = 0,
+        decomposed: bool = False,
+        rngs: nnx.Rngs,
+    ) -> None:
+        """Add an adapter of this rank, which is initially zero; a `decomposed` one has norms to train too."""
+        make = Decomposed if decomposed else LowRank
+        change = make(
             self.inputs, self.outputs, rank, axes=self.axes, scale=scale, dropout=dropout, number=number, rngs=rngs
         )
         self.change = nnx.data(change)
@@ -123,19 +138,34 @@ class Stack(Matrix):
 
     def __call__(self, x: Float[Array, "row inputs"], sizes: Int[Array, "group"]) -> Float[Array, "row outputs"]:
         """Return y; the rows are sorted by group."""
-        y = grouped_dot(x, self._dense(), sizes)
+        y = grouped_dot(x, dense(self.kernel), sizes)
         if (change := self.change) is not None:
             y = y + grouped_dot(grouped_dot(x, change.a[...], sizes), change.b[...], sizes) * change.scale
         return y
 
-    def adapt(self, rank: int, *, scale: float, dropout: float = 0.0, number: int = 0, rngs: nnx.Rngs) -> None:
+    def adapt(
+        self,
+        rank: int,
+        *,
+        scale: float,
+        dropout: float = 0.0,
+        number: int = 0,
+        decomposed: bool = False,
+        rngs: nnx.Rngs,
+    ) -> None:
         """Add an adapter of this rank to every group.
 
         Raises:
-            ConfigError: with dropout, whose draws belong to a text and not to the rows of a group.
+            ConfigError: with dropout, whose draws belong to a text and not to the rows of a group; or if `decomposed`,
+                because the norms of all experts would be computed again in every pass, for the few that are chosen.
         """
         if dropout:
             raise ConfigError("adapter.lora.dropout is not supported on experts; set it to 0 or adapt other modules")
+        if decomposed:
+            raise ConfigError(
+                "adapter.lora.weight_decomposed is not supported on experts; name other modules in"
+                " adapter.lora.modules, such as '(?!.*experts).*'"
+            )
         groups, inputs, outputs = self.shape
         change = LowRank(inputs, outputs, rank, axes=self.axes, scale=scale, groups=groups, rngs=rngs)
         self.change = nnx.data(change)
@@ -152,7 +182,7 @@ class Stack(Matrix):
 
     def of_group(self, group: int, dtype: str | None = None) -> Float[Array, "inputs outputs"]:
         """Return the merged matrix of one group, as `merged` does of all."""
-        matrix = self._dense()[group]
+        matrix = dense(self.kernel)[group]
         if self.change is not None:
             product = self.change.scale * jnp.matmul(self.change.a[group], self.change.b[group])
             matrix = jnp.asarray(matrix).astype(jnp.float32) + product

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, Key
 
+from dovetail_model.layers.kernel import Kernel, product
 from dovetail_model.layers.remat import times_both
 
 
@@ -53,11 +54,18 @@ class LowRank(nnx.Module):
         self, x: Float[Array, "row inputs"], keys: Key[Array, "row"] | None = None
     ) -> Float[Array, "row outputs"]:
         """Return y. `keys` are given only in training, one for each token, which is a row of x."""
-        if keys is not None and self.dropout:
-            x = self._drop(x, keys)
-        return times_both(x, self.a[...], self.b[...]) * self.scale
+        return times_both(self.dropped(x, keys), self.a[...], self.b[...]) * self.scale
 
-    def _drop(self, x: Float[Array, "row inputs"], keys: Key[Array, "row"]) -> Float[Array, "row inputs"]:
+    def beside(
+        self, kernel: Kernel, x: Float[Array, "row inputs"], keys: Key[Array, "row"] | None = None
+    ) -> Float[Array, "row outputs"]:
+        """Return x W + y, where W is the matrix that is changed."""
+        return product(kernel, x) + self(x, keys)
+
+    def dropped(self, x: Float[Array, "row inputs"], keys: Key[Array, "row"] | None) -> Float[Array, "row inputs"]:
+        """Return what the change reads of x; without dropout, or without keys, it is x itself."""
+        if keys is None or not self.dropout:
+            return x
         inputs, kept = x.shape[1], 1.0 - self.dropout
         draws = jax.vmap(lambda key: jax.random.bernoulli(jax.random.fold_in(key, self.number), kept, (inputs,)))(keys)
         return jnp.where(draws, x / jnp.asarray(kept, x.dtype), jnp.zeros((), x.dtype))
@@ -65,3 +73,7 @@ class LowRank(nnx.Module):
     def product(self) -> Float[Array, "*group inputs outputs"]:
         """Return s A B."""
         return self.scale * jnp.matmul(self.a[...], self.b[...])
+
+    def difference(self, kernel: Kernel) -> Float[Array, "*group inputs outputs"]:
+        """Return what is to be added to the matrix, in float32, so that it computes what both do."""
+        return self.product()

@@ -69,6 +69,14 @@ class Quantised(nnx.Module):
 
         return recomputed(held_back(product))(x, self.codes[...], self.scales[...])
 
+    def squared_norms(self) -> Float[Array, "outputs"]:
+        """Return the sum over the inputs of the squared weights of each output, in float32."""
+
+        def squared(codes: Array, scales: Array) -> Array:
+            return jnp.sum(jnp.square(_dense(codes, scales, self.format, jnp.float32)), axis=0)
+
+        return held_back(squared)(self.codes[...], self.scales[...])
+
 
 def block_of(inputs: int) -> int:
     """Return the size of a block: the greatest power of two, up to 64, that divides the inputs.

@@ -169,9 +169,20 @@ def adapted(folder: Path) -> Mapping[str, Any] | None:
     """Return the configuration of the adapter in a folder, or None if there is none.
 
     Its `base_model_name_or_path` is the folder of the model, its `r` the rank.
+
+    Raises:
+        ConfigError: if it is a DoRA adapter, which vLLM refuses, and no other host takes adapters.
     """
     file = folder / "adapter_config.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+    if not file.is_file():
+        return None
+    config = json.loads(file.read_text(encoding="utf-8"))
+    if config.get("use_dora"):
+        raise ConfigError(
+            "vLLM reads no DoRA adapter (adapter.lora.weight_decomposed, or use_dora of a file); set"
+            " rollout.vllm.adapter = False, and it gets the weights with the adapter merged"
+        )
+    return config
 
 
 def config_of(folder: Path) -> Mapping[str, Any]:
