@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.agent.agent_loop.test_tool_agent import ADD, TOOL, Letters, say
 from tests.core.training.test_loop import assert_same_parameters
+from tests.programs import shared
 
 from dovetail.errors import DovetailWarning, RunError
 from dovetail.host.episodes import Generators
@@ -99,10 +100,7 @@ def test_a_state_that_cannot_be_written_is_not_recorded(tmp_path):
 
 def finish(folder, what=0, status=0):
     """Run `recorded.py` and return what it prints."""
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT),
-        "JAX_PLATFORMS": "cpu",
-    }
+    environment = os.environ | shared(folder.parent / "xla") | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "tests.agent.recorded", str(folder), str(what)]
     done = subprocess.run(command, check=False, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == status, done.stderr

@@ -21,6 +21,7 @@ import jax
 import numpy as np
 from tests.core.training.several import free_port, newest_state
 from tests.core.training.tiny import TINY
+from tests.programs import shared
 
 PATIENCE_SECONDS = 600
 RECORDS = ("metrics.jsonl", "samples.jsonl", "eval.jsonl")
@@ -121,12 +122,7 @@ class Run:
 
     def start(self) -> list[subprocess.Popen[bytes]]:
         """Start it, or go on with it."""
-        environment = os.environ | {
-            "JAX_PLATFORMS": "cpu",
-            "JAX_COMPILATION_CACHE_DIR": str(self.config.parent / "xla"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        }
+        environment = os.environ | shared(self.config.parent / "xla") | {"JAX_PLATFORMS": "cpu"}
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         with self.folder.with_suffix(".log").open("ab") as log:
             return [

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from tests.programs import shared
 
 PATIENCE_SECONDS = 600
 """Eight devices on two cores: beside other tests, four processes that train for two steps took up to 120 seconds."""
@@ -37,10 +38,10 @@ def start(
     config = folder.parent / "empty.gin"
     config.touch()
     sets = [part for override in overrides for part in ("--set", override)]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices), **variables}
+    own = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices), **variables}
     return subprocess.Popen(
         [sys.executable, "-m", "dovetail", "train", str(config), "--folder", str(folder), *arguments, *sets],
-        env=environment,
+        env=os.environ | shared(folder.parent / "xla") | own,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -15,6 +15,7 @@ import pytest
 from tests.core.training.test_loop import assert_same_parameters
 from tests.core.training.tiny import TINY
 from tests.devices import EIGHT
+from tests.programs import shared
 
 ROOT = Path(__file__).parents[3]
 ALL = (
@@ -72,12 +73,7 @@ PATIENCE_SECONDS = 180
 
 def start(*folders: Path, runs: list[tuple[str, ...]]) -> subprocess.Popen[str]:
     """Train in a process with eight devices, one run after the other; programs are compiled once for all processes."""
-    cache = {
-        "JAX_ENABLE_COMPILATION_CACHE": "true",
-        "JAX_COMPILATION_CACHE_DIR": str(folders[0].parent / "xla"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
+    cache = shared(folders[0].parent / "xla")
     command = [sys.executable, "-m", "tests.core.training.placed"]
     given = json.dumps([[str(folder), [*ALL, *overrides]] for folder, overrides in zip(folders, runs, strict=True)])
     return subprocess.Popen(

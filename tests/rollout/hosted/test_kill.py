@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.core.training.tiny import TINY
+from tests.programs import shared
 from tests.rollout.hosted.test_fleet import FAKE, LINUX
 
 from dovetail.data import prompt_stream
@@ -131,10 +132,7 @@ class Killed:
         command += ["--folder", str(self.folder), "--plugin", str(self.place / "noting.py")]
         more = {"NOTED": str(self.log), "SLOW": slow, "FIRST": str(first), "JAX_PLATFORMS": "cpu"}
         more["VLLM_CPU_KVCACHE_SPACE"] = "1"
-        more |= {
-            "JAX_COMPILATION_CACHE_DIR": str(self.place / "xla"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        }
+        more |= shared(self.place / "xla")
         with (self.place / "log").open("ab") as log:
             process = subprocess.Popen(command, env=os.environ | more, stdout=log, stderr=log)
         self.expected[process.pid] = [ordinal for batch in self.batches[first:] for ordinal in batch]

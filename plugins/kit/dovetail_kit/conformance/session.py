@@ -126,29 +126,34 @@ class Conformance:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Add the checks, before options such as `-k` select among the items."""
+        from dovetail_kit.conformance.suites.devices import share_processes
+
+        subjects: list[Subject] = []
         for distribution in self.distributions:
-            added = list(self._items(session, distribution))
+            own = self._subjects(distribution)
+            added = list(self._items(session, distribution, own))
+            subjects += own
             for item in added:
                 item.user_properties.append((PROPERTY, [distribution, len(added)]))
             self.tallies[distribution].expected = len(added)
             items += added
+        share_processes(subjects)
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Report how many checks were added to the tests."""
         return [f"{tally.expected} checks of {name}" for name, tally in self.tallies.items() if tally.expected]
 
-    def _items(self, session: pytest.Session, distribution: str) -> Iterator[pytest.Item]:
-        from dovetail_kit.conformance.suites.devices import share_processes
+    def _subjects(self, distribution: str) -> list[Subject]:
+        return [
+            Subject(component, self.config.hook.pytest_dovetail_settings(component=component) or {})
+            for component in self._components(distribution)
+        ]
 
+    def _items(self, session: pytest.Session, distribution: str, subjects: list[Subject]) -> Iterator[pytest.Item]:
         name = f"{distribution}::registration"
         yield RegistrationItem.from_parent(
             session, name=name, nodeid=name, distribution=distribution, registry=self.registry
         )
-        subjects = [
-            Subject(component, self.config.hook.pytest_dovetail_settings(component=component) or {})
-            for component in self._components(distribution)
-        ]
-        share_processes(subjects)
         prefix = f"{distribution}/" if len(self.distributions) > 1 else ""
         for subject in subjects:
             component = subject.component

@@ -33,7 +33,7 @@ class Subject:
     given: Mapping[str, Any] = attrs.field(factory=dict)
     memory: dict[Any, Any] = attrs.field(factory=dict, repr=False)
     raised: dict[str, str] = attrs.field(factory=dict, repr=False)
-    crowd: dict[str, Any] = attrs.field(factory=dict, repr=False)
+    crowd: dict[Any, Any] = attrs.field(factory=dict, repr=False)
 
     @property
     def declared(self) -> Mapping[str, Any]:

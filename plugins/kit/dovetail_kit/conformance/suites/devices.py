@@ -27,8 +27,8 @@ SLOW_IMPORT_SECONDS = 3.0
 
 
 def share_processes(subjects: list[Subject]) -> None:
-    """Let one process answer for all of these subjects, instead of one each."""
-    crowd: dict[str, Any] = {"of": subjects}
+    """Let one process answer for all of these subjects, of any distributions, instead of one each."""
+    crowd: dict[Any, Any] = {"of": subjects}
     for subject in subjects:
         subject.crowd = crowd
 
@@ -73,13 +73,28 @@ def name_of(subject: Subject) -> str:
 
 
 def answers_of(program: str, subject: Subject) -> dict[str, Any]:
-    """Return what a program of `dovetail_kit.conformance` says about each component; it runs once for all of them."""
+    """Return what a program of `dovetail_kit.conformance` says about each component; it runs once for all of them.
+
+    A component that ends the process leaves the others without an answer, so each distribution then has its own.
+
+    Raises:
+        Inapplicable: if the process of the component's distribution failed.
+    """
     crowd = subject.crowd or {"of": [subject]}
-    if program not in crowd:
-        crowd[program] = _run(program, crowd["of"])
-    if isinstance(crowd[program], Inapplicable):
-        raise crowd[program]
-    return crowd[program]
+    every, distribution = crowd["of"], subject.component.origin.distribution
+    own = [each for each in every if each.component.origin.distribution == distribution]
+    found = _once(program, crowd, program, every)
+    if isinstance(found, Inapplicable) and len(own) < len(every):
+        found = _once((program, distribution), crowd, program, own)
+    if isinstance(found, Inapplicable):
+        raise found
+    return found
+
+
+def _once(key: Any, crowd: dict[Any, Any], program: str, subjects: list[Subject]) -> dict[str, Any] | Inapplicable:
+    if key not in crowd:
+        crowd[key] = _run(program, subjects)
+    return crowd[key]
 
 
 def _run(program: str, subjects: list[Subject]) -> dict[str, Any] | Inapplicable:
