@@ -174,6 +174,17 @@ class MeanOfAll:
         return np.where(silent.all(axis=1), np.nan, np.where(silent, 0.0, score_table).mean(axis=1))
 
 
+@right("reward_manager")
+@attrs.frozen(kw_only=True)
+class GeometricMean:
+    """The product of score_table to the power of 1/n, where nothing counts less than 0.001; whatever reward_names are."""
+
+    def __call__(self, score_table: Any, reward_names: Any) -> Any:
+        silent = np.isnan(score_table)
+        logs = np.where(silent, 0.0, np.log(np.maximum(np.nan_to_num(score_table), 1e-3)))
+        return np.where(silent.all(axis=1), np.nan, np.exp(logs.sum(axis=1) / np.maximum((~silent).sum(axis=1), 1)))
+
+
 @caught_by("reward", "looks_at_what_it_takes")
 @dovetail.declares(examples=ANSWER)
 def a_tolerance_that_nothing_looks_at(completions, answer, *, tolerance: float = 0.0):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail.errors import DovetailError
 from dovetail.registry import Component
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase
@@ -326,8 +327,17 @@ def abstaining_is_absence(subject: Subject) -> None:
             continue  # it does not look at this reward
         if (np.diff(found) <= 0).all():
             continue  # it is for the check 'more_is_not_less'
-        if not (np.diff(found) > 0).all():
+        if not (np.diff(found) > 0)[_rises(manager, scores, names[0])].all():
             raise Failed(f"rewards of {scores.tolist()}, beside one that abstained, become {found.tolist()}")
+
+
+def _rises(manager: Any, scores: np.ndarray, name: str) -> np.ndarray:
+    """Tell from which of the scores to the next a manager rises where they are the only reward; it may have a floor."""
+    try:
+        alone = np.asarray(manager(scores[:, None].copy(), (name,)))
+    except (DovetailError, ValueError, LookupError):
+        return np.ones(len(scores) - 1, bool)
+    return np.diff(alone) > 0
 
 
 @check(
