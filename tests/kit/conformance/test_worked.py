@@ -91,6 +91,7 @@ def test_what_shows_no_number_is_skipped_with_a_reason(function, said):
         ("[0.28125]", "[0.2813]", ""),
         ("[[1.0], [2.0]]", "[[1.0, 2.0]]", ""),
         ("'a1'", "'b1'", ""),
+        ("['0']", "['0.0']", ""),
         ("True", "False", ""),
     ],
 )
@@ -106,6 +107,12 @@ def test_the_failure_says_so_first(monkeypatch):
     with pytest.raises(
         Failed, match=r"^the numbers agree: an array shows .* show x\.tolist\(\)\. Failed example: doubled"
     ):
+        examples_of_its_docstring(subject_of(doubled))
+
+
+def test_an_end_of_line_within_an_example_is_explained(monkeypatch):
+    monkeypatch.setattr(doubled, "__doc__", '2·A.\n\n    >>> doubled("a\n")\n    4\n    ')
+    with pytest.raises(Failed, match=r'^they cannot be read: line .*: begin the docstring with r"""'):
         examples_of_its_docstring(subject_of(doubled))
 
 

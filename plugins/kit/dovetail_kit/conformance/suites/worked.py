@@ -23,6 +23,7 @@ from dovetail_kit.conformance.suites.values import ARRAYS
 
 WORKED: Final = (*ARRAYS, *CONTROLLERS, *SCHEDULES, "answer", "process_reward", "reward", "reward_manager")
 """Kinds whose components compute something that can be worked out by hand."""
+ESCAPED: Final = 'A "\\n" in a docstring is the end of a line: begin the docstring with r""", or write "\\\\n"'
 RAISED: Final = "Exception raised:"
 FLAGS: Final = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -64,7 +65,10 @@ def first_failure(report: str) -> str:
 def run_examples(target: Any, names: dict[str, Any] | None = None) -> tuple[int, str]:
     """Run the examples of a docstring, some names of the module replaced; return how many failed, and the report."""
     space = {"jax": jax, "jnp": jnp, "np": np} | vars(sys.modules[target.__module__]) | (names or {})
-    test = doctest.DocTestParser().get_doctest(inspect.getdoc(target) or "", space, target.__name__, None, None)
+    try:
+        test = doctest.DocTestParser().get_doctest(inspect.getdoc(target) or "", space, target.__name__, None, None)
+    except ValueError as error:
+        return 1, f"{'*' * 70}\n{target.__name__}\nthey cannot be read: {error}. {ESCAPED}"
     said = io.StringIO()
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         failed = doctest.DocTestRunner(verbose=False, optionflags=FLAGS).run(test, out=said.write).failed
