@@ -116,6 +116,14 @@ def test_an_end_of_line_within_an_example_is_explained(monkeypatch):
         examples_of_its_docstring(subject_of(doubled))
 
 
+def test_an_error_of_jax_is_told_and_not_what_is_said_of_its_frames(monkeypatch):
+    monkeypatch.setattr(
+        doubled, "__doc__", "2·A.\n\n    >>> doubled(jnp.zeros((2, 3)), jnp.zeros((4, 5), bool))\n    4\n    "
+    )
+    with pytest.raises(Failed, match=r"Exception raised: ValueError: Incompatible shapes"):
+        examples_of_its_docstring(subject_of(doubled))
+
+
 def test_the_report_names_who_has_none(pytester):
     pytester.makepyfile(
         mine='''

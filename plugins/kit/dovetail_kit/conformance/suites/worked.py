@@ -24,6 +24,8 @@ from dovetail_kit.conformance.suites.values import ARRAYS
 WORKED: Final = (*ARRAYS, *CONTROLLERS, *SCHEDULES, "answer", "process_reward", "reward", "reward_manager")
 """Kinds whose components compute something that can be worked out by hand."""
 ESCAPED: Final = 'A "\\n" in a docstring is the end of a line: begin the docstring with r""", or write "\\\\n"'
+OF_JAX: Final = ("For simplicity, JAX has removed", "----------")
+"""What JAX says of its frames behind an error."""
 RAISED: Final = "Exception raised:"
 FLAGS: Final = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -56,7 +58,8 @@ def first_failure(report: str) -> str:
     'Failed example: f(0) Exception raised: ZeroDivisionError: no'
     """
     first = re.split(r"^\*{4,}\n", report, flags=re.MULTILINE)[1]
-    _, *told = [line.strip() for line in first.splitlines() if line.strip()]
+    lines = [line.strip() for line in first.splitlines()]
+    _, *told = [line for line in lines if line and not line.startswith(OF_JAX)]
     if RAISED in told:
         told = [*told[: told.index(RAISED) + 1], told[-1]]
     return " ".join(told)[:300]
