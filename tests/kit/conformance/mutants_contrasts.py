@@ -447,3 +447,21 @@ class BeginsAtAHash(Counts):
 
 
 right("interaction")(Counts)
+
+
+@right("correction")
+def optimistic_shrinkage(old_logps, rollout_logps, mask, *, strength: float = 8.0):
+    """(1 + λ)·r / (r² + λ) with λ the strength, from old_logps, rollout_logps and mask: it falls again beyond √λ."""
+    ratio = jnp.exp(bounded(log_ratio(old_logps, rollout_logps, mask)))
+    return jnp.where(mask, (1.0 + strength) / (ratio + strength / ratio), 0.0), mask
+
+
+@right("group_filter")
+def two_against_two(scores, group_ids, mask):
+    """Groups whose scores still differ without any one of its completions, by scores, group_ids and mask."""
+    live = jnp.any(mask, axis=1)
+    same = (group_ids[:, None] == group_ids) & live[:, None] & live
+    others = same[:, None, :] & ~jnp.eye(len(scores), dtype=bool)  # of the group of i, without j
+    high = jnp.max(jnp.where(others, scores, -jnp.inf), axis=2)
+    low = jnp.min(jnp.where(others, scores, jnp.inf), axis=2)
+    return live & jnp.all(jnp.where(same, high > low, True), axis=1)

@@ -190,7 +190,8 @@ def corrects_what_is_off(subject: Subject) -> None:
     fix="Weigh by the ratio, exp(old_logps - rollout_logps), once; the exponential keeps it positive.",
 )
 def no_more_than_the_ratio(subject: Subject) -> None:
-    """If one token is off, which is a completion of its own, its weight is between 1 and its ratio, or zero.
+    """If one token is off, which is a completion of its own, its weight is between 1 and its ratio, or zero; that of a
+    token that the sampler draws far too rarely may fall again.
 
     A ratio that is applied twice corrects what is right already, and a negative weight trains a token the wrong way.
     """
@@ -201,6 +202,7 @@ def no_more_than_the_ratio(subject: Subject) -> None:
         raise Inapplicable("it weighs by how far off a token is, on either side alike, and not by the ratio")
     for gap, weight in weights.items():
         low, high = sorted((1.0, float(np.exp(gap))))
+        low = 0.0 if gap == FAR_OFF else low
         if weight and not low - EPSILON <= weight <= high + EPSILON:
             raise Failed(f"where the log-ratio is {gap:g}, and the ratio {np.exp(gap):.6g}, the weight is {weight:.6g}")
 

@@ -215,12 +215,22 @@ def keeps_what_differs(subject: Subject) -> None:
             dropped |= not kept[live].all()
             if constant and not differing:
                 raise Failed(f"groups of {equal:g} alone are kept, and one of {low:g} and {high:g} is not")
-    if not ever:
+    if not (ever or _keeps_two_against_two(case, fields, ids)):
         raise Failed("no group whose scores differ is kept")
     for equal in () if dropped else (-100.0, 100.0):
         dropped |= not case.run(batch.with_scores(fields, np.full(batch.ROWS, equal))).value[live].all()
     if not dropped:
         raise Failed("every group is kept, whatever its scores are")
+
+
+def _keeps_two_against_two(case: ArrayCase, fields: batch.Fields, ids: np.ndarray) -> bool:
+    """Tell whether a group of four is kept in which each of two scores is that of two completions."""
+    rows = np.flatnonzero(ids == 5)
+    full = batch.with_mask(fields, fields["mask"] | (np.arange(batch.TOKENS) < 1))
+    if "truncated" in full:
+        full |= {"truncated": np.zeros(batch.ROWS, bool)}
+    scores = np.isin(np.arange(batch.ROWS), rows[:2]).astype(float)
+    return bool(case.run(batch.with_scores(full, scores)).value[rows].all())
 
 
 @check("reward_shaping", reads=["token_rewards"], fix="Return token_rewards and what is added to them.")
