@@ -24,7 +24,6 @@ from dovetail_kit.conformance.verdict import judge, report
 
 PREFIX = "tests.kit.conformance.mutants_"
 WITH_CONTROLS = (
-    "alone",
     "apart",
     "bounds",
     "contrasts",
