@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import attrs
 
+from dovetail_kit.mutation_patterns import is_pattern, without_a_boundary
+
 OPERATORS: Final[dict[type[ast.AST], type[ast.AST]]] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -141,8 +143,13 @@ def _other_operators(node: ast.AST, known: Hyperparameters) -> Iterator[tuple[as
         case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]):
             yield node, "left", ast.BoolOp(op=ast.Or(), values=[left, ast.Constant(None)])
         case ast.Compare(ops=[operator]):
-            if isinstance(operator, ast.Eq) and _may_be_contained(node, known):
+            counts = any(_one_fewer(each) for each in (node.left, *node.comparators))
+            if isinstance(operator, ast.Eq) and counts:
+                yield from ((node, "ops", [bound]) for bound in (ast.GtE(), ast.LtE()))
+            elif isinstance(operator, ast.Eq) and _may_be_contained(node, known):
                 yield node, "ops", [ast.In()]
+            if isinstance(operator, ast.In) and _name(node.comparators[0]) and not isinstance(node.left, ast.Constant):
+                yield node, "comparators", [_containing(node.left, node.comparators[0])]
             for table in (OPERATORS, BOUNDARIES):
                 if type(operator) in table:
                     yield node, "ops", [table[type(operator)]()]
@@ -154,6 +161,8 @@ def _other_operators(node: ast.AST, known: Hyperparameters) -> Iterator[tuple[as
 
 def _other_functions(node: ast.AST) -> Iterator[tuple[ast.AST, str, Any]]:
     """Yield the opposite of a function, a text that is left as it is, and a choice that is always the same."""
+    if isinstance(node, ast.Call) and is_pattern(node):
+        yield from without_a_boundary(node)
     match node:
         case ast.Call() if len(_compared(node)) == 2:
             pass  # an example that notices either of them alone notices the opposite
@@ -274,6 +283,13 @@ def _keeps_from_zero(node: ast.expr) -> bool:
 def _may_be_contained(node: ast.Compare, known: Hyperparameters) -> bool:
     """Return whether no side is a number, or one of a few words, so that one may be a part of the other."""
     return not any(_is_number(each) or _is_choice(each, known) for each in (node.left, *node.comparators))
+
+
+def _containing(left: ast.expr, known: ast.expr) -> ast.expr:
+    """Return a list that has what stands on the left if one of those that are known is a part of it."""
+    return ast.parse(
+        f"[{ast.unparse(left)} for _ in {ast.unparse(known)} if _ in {ast.unparse(left)}]", mode="eval"
+    ).body
 
 
 def _is_number(node: ast.expr) -> bool:

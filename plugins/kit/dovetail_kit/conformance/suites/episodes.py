@@ -375,7 +375,8 @@ def the_number_that_it_says(subject: Subject) -> None:
     fix="Treat a turn without a number by itself: with -1 as its index, names[-1] is the last of the names.",
 )
 def no_number_is_no_answer(subject: Subject) -> None:
-    """A turn that has no number is answered otherwise than one with a number that counts, or as a number out of range.
+    """A turn that has no number is answered otherwise than one with a number that counts, or as a number out of range, or
+    as every small number.
 
     A policy that names no arm, and pulls the last one by it, learns to say nothing.
     """
@@ -388,13 +389,10 @@ def no_number_is_no_answer(subject: Subject) -> None:
             return repr((step.messages, step.reward, step.done))
 
         silent, beyond = answer(STEADY[0]), answer(BEYOND)
-        if silent == beyond:
-            continue
-        for number in SMALL:
-            if answer(number) == silent:
-                raise Failed(
-                    f"{STEADY[0]!r}, in which there is no number, is answered as '{number}' is: {silent[:200]}"
-                )
+        like = [number for number in SMALL if answer(number) == silent]
+        # if all small numbers are answered alike, they too are no choice, such as offers that are too low
+        if like and silent != beyond and len(like) < len(SMALL):
+            raise Failed(f"{STEADY[0]!r}, in which there is no number, is answered as '{like[0]}' is: {silent[:200]}")
 
 
 @check(
