@@ -375,7 +375,7 @@ def the_number_that_it_says(subject: Subject) -> None:
     fix="Treat a turn without a number by itself: with -1 as its index, names[-1] is the last of the names.",
 )
 def no_number_is_no_answer(subject: Subject) -> None:
-    """A turn that has no number is answered otherwise than one with a number that counts, or as a number out of range, or
+    """A turn that has no number is answered otherwise than one with a number that counts, or as one out of range, or
     as every small number.
 
     A policy that names no arm, and pulls the last one by it, learns to say nothing.
