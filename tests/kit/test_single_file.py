@@ -147,3 +147,7 @@ def test_nothing_is_overwritten(tmp_path, monkeypatch, capsys):
     (tmp_path / "my_loss.py").write_text("years of work")
     assert main(["plugin", "new", "my_loss.py", "reward", "r"]) == 1
     assert capsys.readouterr().err == "error: 'my_loss.py' exists already and is not overwritten; choose another name\n"
+    assert main(["plugin", "new", "another.py", "policy_loss", "mine", "--out", "my_loss.py/x"]) == 1
+    assert (
+        capsys.readouterr().err == "error: 'my_loss.py/x/another.py' cannot be written: my_loss.py/x: Not a directory\n"
+    )

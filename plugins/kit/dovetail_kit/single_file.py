@@ -70,8 +70,15 @@ class NewFile:
         return f"{_with_import(written.files()[written.component_file])}{hook}"
 
     def write(self) -> None:
-        """Write the file."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        """Write the file.
+
+        Raises:
+            ConfigError: if its folder cannot be made.
+        """
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"'{self.path}' cannot be written: {error.filename}: {error.strerror}") from error
         self.path.write_text(self.text, encoding="utf-8")
 
     def commands(self, registry: Registry) -> Iterator[str]:
