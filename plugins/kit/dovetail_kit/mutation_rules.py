@@ -90,11 +90,13 @@ class Hyperparameters:
         floats: those that are not whole.
         shares: those among `floats` that are from 0 to 1.
         choices: those that are one of a few words.
+        mappings: arguments, of any function, that have values by name: no name is a part of another there.
     """
 
     floats: frozenset[str] = frozenset()
     shares: frozenset[str] = frozenset()
     choices: frozenset[str] = frozenset()
+    mappings: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, definitions: Iterable[Definition]) -> Hyperparameters:
@@ -110,6 +112,13 @@ class Hyperparameters:
             floats=frozenset(floats),
             shares=frozenset(name for name, hint in floats.items() if SHARE.search(hint)),
             choices=frozenset(name for name, hint in found.items() if re.search(r"\bLiteral\[", hint)),
+            mappings=frozenset(
+                each.arg
+                for definition in definitions
+                for each in ast.walk(definition)
+                if isinstance(each, ast.arg)
+                and re.match(r"(Mutable)?Mapping\b|dict\b", ast.unparse(each.annotation or each))
+            ),
         )
 
 
@@ -148,7 +157,7 @@ def _other_operators(node: ast.AST, known: Hyperparameters) -> Iterator[tuple[as
                 yield from ((node, "ops", [bound]) for bound in (ast.GtE(), ast.LtE()))
             elif isinstance(operator, ast.Eq) and _may_be_contained(node, known):
                 yield node, "ops", [ast.In()]
-            if isinstance(operator, ast.In) and _name(node.comparators[0]) and not isinstance(node.left, ast.Constant):
+            if isinstance(operator, ast.In) and _may_have_parts(node, known):
                 yield node, "comparators", [_containing(node.left, node.comparators[0])]
             for table in (OPERATORS, BOUNDARIES):
                 if type(operator) in table:
@@ -283,6 +292,12 @@ def _keeps_from_zero(node: ast.expr) -> bool:
 def _may_be_contained(node: ast.Compare, known: Hyperparameters) -> bool:
     """Return whether no side is a number, or one of a few words, so that one may be a part of the other."""
     return not any(_is_number(each) or _is_choice(each, known) for each in (node.left, *node.comparators))
+
+
+def _may_have_parts(node: ast.Compare, known: Hyperparameters) -> bool:
+    """Return whether something is looked for among what has a name, and no values by name."""
+    name = _name(node.comparators[0])
+    return bool(name) and name not in known.mappings and not isinstance(node.left, ast.Constant)
 
 
 def _containing(left: ast.expr, known: ast.expr) -> ast.expr:
