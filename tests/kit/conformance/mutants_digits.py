@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import attrs
+import jax
 import jax.numpy as jnp
 import numpy as np
 from annotated_types import Ge, Interval
@@ -116,6 +117,26 @@ def spread_of_log_probabilities(logps, mask):
     mean = jnp.sum(logps, axis=1, keepdims=True) / count
     variance = jnp.sum(jnp.where(mask, (logps - mean) ** 2, 0.0), axis=1, keepdims=True) / count
     return jnp.where(mask, jnp.sqrt(variance), 0.0)
+
+
+@caught_by("field", "learns_through_all_of_it")
+def change_from_the_state_before(hidden_states, mask):
+    states = jnp.where(mask[..., None], hidden_states, 0.0)
+    before = jax.lax.stop_gradient(jnp.roll(states, 1, axis=1))
+    return jnp.where(mask, jnp.sum(jnp.square(states - before), axis=-1), 0.0)
+
+
+@caught_by("field", "the_level_of_logits_says_nothing")
+def odds_as_they_are(logits):
+    odds = jnp.exp(logits.astype(jnp.float32))
+    return jnp.max(odds / jnp.sum(odds, axis=-1, keepdims=True), axis=-1)
+
+
+@caught_by("loss_mask", "garbage")
+def after_any_surprise(old_entropy, mask, *, least: float = 0.1):
+    """Tokens from the first on with an entropy above `least`, which padding or a tool's token may have too."""
+    surprising = jnp.cumsum(old_entropy > least, axis=1) > 0
+    return mask & surprising
 
 
 @caught_by("model", "every_parameter_learns", slow=True)

@@ -9,6 +9,7 @@ from dovetail_kit.conformance.case import LEARNT, ArrayCase, draws_nothing, on_b
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.compare import Result, finite, read_where, same, same_results
 from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites.hyperparameters import own_numbers, tries
 from dovetail_kit.conformance.suites.values import ARRAYS, ZERO_OUTSIDE
 
 GARBAGE = (np.nan, np.inf, 1e30, -1e30)
@@ -46,6 +47,19 @@ def garbage(subject: Subject) -> None:
                 alone = case.run(spared | {name: dirty[name]})
                 _same_learning(alone, clean, f"with {value:g} outside the mask in '{name}' alone", mask)
             raise
+    _unread_with_other_numbers(subject, case, fields)
+
+
+def _unread_with_other_numbers(subject: Subject, case: ArrayCase, fields: batch.Fields) -> None:
+    """Compare for other values of each float, too: a threshold may be below all ordinary numbers."""
+    for name in own_numbers(subject):
+        for value in tries(subject, name):
+            floats = {**subject.floats, name: np.float32(value)}
+            clean = case.run(batch.spoilt(fields, 0.0), floats)
+            for garbage in GARBAGE[1:3]:
+                found = case.run(batch.spoilt(fields, garbage), floats)
+                told = f"with {name} = {value:g}, and {garbage:g} outside the mask"
+                same_results(found, clean, told, mask=fields["mask"])
 
 
 def _same_learning(found: Result, clean: Result, when: str, mask: np.ndarray) -> None:

@@ -165,11 +165,13 @@ def the_level_of_logits_says_nothing(subject: Subject) -> None:
     """
     known = batch.known_fields()
     level = np.random.default_rng(1).normal(size=(batch.ROWS, batch.TOKENS, 1)).astype(np.float32)
-    arguments = [
-        jnp.asarray(batch.field(name, known) + level if name in LOGITS_READ else batch.field(name, known))
-        for name in subject.component.reads
-    ]
-    same(subject.bind()(*arguments), _values(subject), "with a constant on the logits: the value", within=1e-4)
+    for times, within in ((1, 1e-4), (100, 1e-2)):  # the exponential of the latter overflows
+        arguments = [
+            jnp.asarray(batch.field(name, known) + times * level if name in LOGITS_READ else batch.field(name, known))
+            for name in subject.component.reads
+        ]
+        told = f"with a constant of up to {np.abs(times * level).max():.3g} on the logits: the value"
+        same(subject.bind()(*arguments), _values(subject), told, within=within)
 
 
 @check(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from dovetail.errors import listing, nearest
-from dovetail.kinds.fields import LOGITS
+from dovetail.kinds.fields import HIDDEN, LOGITS
 from dovetail.registry import current
 from dovetail.registry.compatibility import ENGINE
 from dovetail_kit.conformance import batch
@@ -31,6 +31,8 @@ BY_TOKEN = tuple(kind for kind in ARRAYS if kind not in (*BY_ROW, *ANY_SHAPE))
 ZERO_OUTSIDE = tuple(kind for kind in BY_TOKEN if kind != "kl")
 CAST = ("advantage",)
 BOOLEAN = ("completion_filter", "group_filter", "loss_mask")
+
+STEP: Final = np.float32(1e-2)
 
 
 @check(*ARRAYS, doctor="error", fix="Correct the spelling, or register a component of kind 'field' that provides it.")
@@ -104,9 +106,45 @@ def finite_gradients(subject: Subject) -> None:
 
     A loss may read it. The deviation of a single number is zero, where the square root has an infinite derivative.
     """
+    total, inputs = _sum_by_what_learns(subject)
+    for name, gradient in total(inputs)[1].items():
+        finite(np.asarray(gradient), f"the gradient by {name}")
+
+
+@check(
+    "field",
+    when=on_batch,
+    unless="surrogate",
+    fix="Find the jax.lax.stop_gradient that is in the way; declare surrogate=True if it is intended.",
+)
+def learns_through_all_of_it(subject: Subject) -> None:
+    """The gradient of its sum agrees with central differences in one of four random directions.
+
+    With a part of it detached, a loss that reads it looks right, and trains something else.
+    """
+    total, inputs = _sum_by_what_learns(subject)
+    slopes = total(inputs)[1]
+    rng, told = np.random.default_rng(0), []
+    for _ in range(4):  # one direction may step over a kink
+        moved = {name: STEP * rng.normal(size=x.shape).astype(np.float32) for name, x in inputs.items()}
+        expected = sum(float(np.sum(np.asarray(slopes[name], np.float64) * step)) for name, step in moved.items())
+        ends = [total({name: inputs[name] + sign * moved[name] for name in inputs})[0] for sign in (1, -1)]
+        found = (float(ends[0]) - float(ends[1])) / 2
+        if np.isclose(found, expected, rtol=5e-2, atol=STEP * STEP):
+            return
+        told.append(f"{expected / STEP:.5g} instead of {found / STEP:.5g}")
+    raise Failed(f"the slope in four directions is {', '.join(told)}")
+
+
+def _sum_by_what_learns(subject: Subject) -> tuple[Any, batch.Fields]:
+    """Return the sum of a field as a compiled function with its gradients, and the inputs that depend on the model.
+
+    Raises:
+        Inapplicable: if none does, or there is no gradient.
+    """
     case = ArrayCase.of(subject)
     fields = case.fields()
-    inputs = {name: fields[name] for name in case.variables}
+    inputs = {name: fields[name] for name in case.component.reads if name in (*case.variables, LOGITS, HIDDEN)}
     if not inputs:
         raise Inapplicable("it depends on nothing that is trained")
     others = {name: value for name, value in fields.items() if name not in inputs}
@@ -115,12 +153,12 @@ def finite_gradients(subject: Subject) -> None:
         values, _ = case.call(others | learnt, subject.floats)
         return sum(jnp.sum(value) for value in values if jnp.issubdtype(value.dtype, jnp.floating))
 
+    compiled = subject.once("sum", lambda: jax.jit(jax.value_and_grad(total)))
     try:
-        gradients = jax.jit(jax.grad(total))(inputs)
+        compiled(inputs)
     except (TypeError, jax.errors.JAXTypeError) as error:
         raise Inapplicable("it has no gradient") from error
-    for name, gradient in gradients.items():
-        finite(np.asarray(gradient), f"the gradient by {name}")
+    return compiled, inputs
 
 
 @check(*ZERO_OUTSIDE, fix="End with jnp.where(mask, value, 0.0).")
