@@ -61,7 +61,10 @@ def find(config: str | None) -> Path:
         return named
     if os.path.lexists(path):
         what = "a folder" if path.is_dir() else "a link to nothing" if path.is_symlink() else "not a file"
-        raise ConfigError(f"'{config}' is {what}; a config is a gin file, or the name of a shipped config")
+        said = f"'{config}' is {what}; a config is a gin file, or the name of a shipped config"
+        if (path / "run.json").is_file():
+            said += f". It is a run: its config is {path / 'config.gin'}; eval, generate and play take --run {config}"
+        raise ConfigError(said)
     owner = config.rpartition("/")[0]
     beside = {file.stem: str(file) for file in sorted(path.parent.glob(f"*{ENDING}"))}
     near = closest(path.stem, beside)  # without the ending, which would make all of them similar

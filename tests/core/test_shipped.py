@@ -126,6 +126,14 @@ def test_an_unknown_name_lists_what_ships_with_the_nearest(install):
         load("mine.gin")
 
 
+def test_a_run_given_as_a_config_is_told_how_to_be_given(tmp_path):
+    with pytest.raises(ConfigError, match=r"is a folder; a config is a gin file, or the name of a shipped config$"):
+        find(str(tmp_path))
+    (tmp_path / "run.json").touch()
+    with pytest.raises(ConfigError, match=rf"config\. It is a run: .*config\.gin; eval, .* take --run {tmp_path}$"):
+        find(str(tmp_path))
+
+
 def test_an_include_of_a_plugin_that_is_broken_says_that_it_is(install):
     install("acme-rl", "acme_ships", "raise ValueError('a bug')\n")
     Path("mine.gin").write_text("include 'acme-rl/base.gin'\n")
