@@ -25,6 +25,7 @@ def without_a_boundary(node: ast.Call) -> Iterator[tuple[ast.AST, str, str]]:
     """Yield a pattern without one of its boundaries, which an example of a longer word or another place notices."""
     pattern = node.args[0]
     for part in pattern.values if isinstance(pattern, ast.JoinedStr) else [pattern]:
-        if isinstance(part, ast.Constant):
-            for found in BOUNDARY.finditer(part.value):
-                yield part, "value", part.value[: found.start()] + part.value[found.end() :]
+        text = part.value if isinstance(part, ast.Constant) else None
+        if isinstance(text, str):
+            for found in BOUNDARY.finditer(text):
+                yield part, "value", text[: found.start()] + text[found.end() :]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import attrs
 import numpy as np
 
 from dovetail_kit.conformance.check import Failed
+
+STEP: Final = np.float32(1e-2)
 
 
 @attrs.frozen
@@ -83,3 +86,28 @@ def finite(array: Any, what: str) -> None:
         if bad.any():
             at = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
             raise Failed(f"{what}{list(at) or ''} is {array[at]} ({bad.sum()} of {bad.size} are not finite)")
+
+
+def same_slopes(total: Callable[[Any], float], slopes: Mapping[Any, Any], inputs: Mapping[Any, Any]) -> None:
+    """Compare gradients of a sum with its central differences in four random directions, of which one must agree.
+
+    One direction may step over a kink.
+
+    Args:
+        total: the sum, of inputs that were moved.
+        slopes: its gradients, by the names of the inputs.
+        inputs: arrays to move.
+
+    Raises:
+        Failed: with the slopes in all of the directions.
+    """
+    rng, told = np.random.default_rng(0), []
+    for _ in range(4):
+        moved = {name: STEP * rng.normal(size=x.shape).astype(np.float32) for name, x in inputs.items()}
+        expected = sum(float(np.sum(np.asarray(slopes[name], np.float64) * step)) for name, step in moved.items())
+        ends = [total({name: x + sign * moved[name] for name, x in inputs.items()}) for sign in (1, -1)]
+        found = (ends[0] - ends[1]) / 2
+        if np.isclose(found, expected, rtol=5e-2, atol=STEP * STEP):
+            return
+        told.append(f"{expected / STEP:.5g} instead of {found / STEP:.5g}")
+    raise Failed(f"the slope in four directions is {', '.join(told)}")

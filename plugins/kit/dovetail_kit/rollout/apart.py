@@ -19,7 +19,7 @@ from dovetail.host.episodes import Alone, Rounds, Tape
 from dovetail.protocols import Continuing
 from dovetail_kit.rollout.case import PROMPTS, SAMPLES, EngineCase, make_keys
 from dovetail_kit.rollout.episodes import RANDOM, TURN_TOKENS, observations
-from dovetail_kit.rollout.expected import expected_logps
+from dovetail_kit.rollout.expected import assert_of_their_versions
 
 ROWS: Final = PROMPTS * SAMPLES
 PATIENCE: Final = 60.0
@@ -201,16 +201,7 @@ def check_newer_weights_apart(case: EngineCase) -> None:
     for versions, mask in zip(tape.versions, tape.mask, strict=True):
         assert np.all(np.diff(versions[mask]) >= 0), "older weights after newer ones"
     drawn = tape.completions(np.zeros(ROWS, bool))
-    read = attrs.evolve(drawn, mask=drawn.mask | drawn.observed)
-    for version, weights in ((0, case.weights), (5, case.other)):
-        theirs = drawn.mask & (drawn.versions == version)
-        expected = expected_logps(case.logits(read, weights), drawn.tokens, RANDOM)
-        np.testing.assert_allclose(
-            drawn.logps[theirs],
-            expected[theirs],
-            atol=case.tolerance,
-            err_msg=f"log-probabilities of the tokens said to be of version {version}",
-        )
+    assert_of_their_versions(case, drawn, attrs.evolve(drawn, mask=drawn.mask | drawn.observed), RANDOM)
 
 
 CHECKS: Final[Sequence[Callable[[EngineCase], None]]] = tuple(

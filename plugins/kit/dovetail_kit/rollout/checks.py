@@ -17,7 +17,7 @@ from dovetail.config.settings import Sampling
 from dovetail.errors import CompletionsFailed, DovetailError
 from dovetail.protocols import Completions, Traits, Weights
 from dovetail_kit.rollout.case import MAX_TOKENS, PROMPTS, SAMPLES, EngineCase, make_keys
-from dovetail_kit.rollout.expected import expected_logps
+from dovetail_kit.rollout.expected import assert_of_their_versions, expected_logps
 
 RANDOM: Final = Sampling(temperature=0.8, max_tokens=MAX_TOKENS)
 GREEDY: Final = Sampling(temperature=0.0, max_tokens=MAX_TOKENS)
@@ -318,15 +318,7 @@ def check_in_flight(case: EngineCase) -> None:
     assert not waiting, "newer weights were not asked for"
     assert set(drawn.versions[drawn.mask]) <= {0, 5}
     assert np.all(np.diff(np.where(drawn.mask, drawn.versions, 5), axis=1) >= 0), "older weights after newer ones"
-    for version, weights in ((0, case.weights), (5, case.other)):
-        theirs = drawn.mask & (drawn.versions == version)
-        expected = expected_logps(case.logits(drawn, weights), drawn.tokens, RANDOM)
-        np.testing.assert_allclose(
-            drawn.logps[theirs],
-            expected[theirs],
-            atol=case.tolerance,
-            err_msg=f"log-probabilities of the tokens said to be of version {version}",
-        )
+    assert_of_their_versions(case, drawn, drawn, RANDOM)
     assert set(case.generate(engine, RANDOM).versions.flat) == {5}
 
 

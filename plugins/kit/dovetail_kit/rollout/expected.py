@@ -6,6 +6,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from dovetail.config.settings import Sampling
+from dovetail.protocols import Completions
+from dovetail_kit.rollout.case import EngineCase
 
 
 def expected_logps(
@@ -40,3 +42,23 @@ def _support(p: Float[np.ndarray, "*batch vocab"], sampling: Sampling) -> Bool[n
     needed = (sampling.top_p or 1.0) * left.sum(axis=-1, keepdims=True)
     # Slightly less than needed: if the first tokens add up to exactly that, rounding must not let in one more.
     return kept & np.take_along_axis(before < needed * (1 - 1e-6) if sampling.top_p else before >= 0, rank, axis=-1)
+
+
+def assert_of_their_versions(case: EngineCase, drawn: Completions, read: Completions, sampling: Sampling) -> None:
+    """Assert that each token has the log-probability under the weights of version 0 or 5 that it is said to be of.
+
+    Args:
+        case: the engine's case; `weights` are version 0, and `other` version 5.
+        drawn: the completions.
+        read: the same with all that the model has read, such as what was observed between turns.
+        sampling: how they were drawn.
+    """
+    for version, weights in ((0, case.weights), (5, case.other)):
+        theirs = drawn.mask & (drawn.versions == version)
+        expected = expected_logps(case.logits(read, weights), drawn.tokens, sampling)
+        np.testing.assert_allclose(
+            drawn.logps[theirs],
+            expected[theirs],
+            atol=case.tolerance,
+            err_msg=f"log-probabilities of the tokens said to be of version {version}",
+        )

@@ -32,7 +32,8 @@ def garbage(subject: Subject) -> None:
     case = ArrayCase.of(subject)
     fields = case.fields()
     mask = fields["mask"]
-    clean = case.run(batch.spoilt(fields, 0.0))
+    spared = batch.spoilt(fields, 0.0)
+    clean = case.run(spared)
     # Also without compiling: XLA may turn a product with the mask into the selection that it should have been.
     eager, _ = case.second()
     for ours, theirs in zip(eager.values, clean.values, strict=True):
@@ -42,7 +43,6 @@ def garbage(subject: Subject) -> None:
         try:
             _same_learning(case.run(dirty), clean, f"with {value:g} outside the mask", mask)
         except Failed:
-            spared = batch.spoilt(fields, 0.0)
             for name in [name for name in dirty if dirty[name] is not fields[name]]:
                 alone = case.run(spared | {name: dirty[name]})
                 _same_learning(alone, clean, f"with {value:g} outside the mask in '{name}' alone", mask)
@@ -52,12 +52,13 @@ def garbage(subject: Subject) -> None:
 
 def _unread_with_other_numbers(subject: Subject, case: ArrayCase, fields: batch.Fields) -> None:
     """Compare for other values of each float, too: a threshold may be below all ordinary numbers."""
+    spared, *spoilt = ((value, batch.spoilt(fields, value)) for value in (0.0, np.inf, 1e30))
     for name in own_numbers(subject):
         for value in tries(subject, name):
             floats = {**subject.floats, name: np.float32(value)}
-            clean = case.run(batch.spoilt(fields, 0.0), floats)
-            for garbage in GARBAGE[1:3]:
-                found = case.run(batch.spoilt(fields, garbage), floats)
+            clean = case.run(spared[1], floats)
+            for garbage, dirty in spoilt:
+                found = case.run(dirty, floats)
                 told = f"with {name} = {value:g}, and {garbage:g} outside the mask"
                 same_results(found, clean, told, mask=fields["mask"])
 

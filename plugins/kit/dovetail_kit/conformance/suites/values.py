@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from dovetail.registry.compatibility import ENGINE
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase, ReturnsNothing, on_batch
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
-from dovetail_kit.conformance.compare import finite, read_where, same
+from dovetail_kit.conformance.compare import finite, read_where, same, same_slopes
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.fields import provided, quantity_in
 
@@ -31,8 +31,6 @@ BY_TOKEN = tuple(kind for kind in ARRAYS if kind not in (*BY_ROW, *ANY_SHAPE))
 ZERO_OUTSIDE = tuple(kind for kind in BY_TOKEN if kind != "kl")
 CAST = ("advantage",)
 BOOLEAN = ("completion_filter", "group_filter", "loss_mask")
-
-STEP: Final = np.float32(1e-2)
 
 
 @check(*ARRAYS, doctor="error", fix="Correct the spelling, or register a component of kind 'field' that provides it.")
@@ -123,17 +121,7 @@ def learns_through_all_of_it(subject: Subject) -> None:
     With a part of it detached, a loss that reads it looks right, and trains something else.
     """
     total, inputs = _sum_by_what_learns(subject)
-    slopes = total(inputs)[1]
-    rng, told = np.random.default_rng(0), []
-    for _ in range(4):  # one direction may step over a kink
-        moved = {name: STEP * rng.normal(size=x.shape).astype(np.float32) for name, x in inputs.items()}
-        expected = sum(float(np.sum(np.asarray(slopes[name], np.float64) * step)) for name, step in moved.items())
-        ends = [total({name: inputs[name] + sign * moved[name] for name in inputs})[0] for sign in (1, -1)]
-        found = (float(ends[0]) - float(ends[1])) / 2
-        if np.isclose(found, expected, rtol=5e-2, atol=STEP * STEP):
-            return
-        told.append(f"{expected / STEP:.5g} instead of {found / STEP:.5g}")
-    raise Failed(f"the slope in four directions is {', '.join(told)}")
+    same_slopes(lambda moved: float(total(moved)[0]), total(inputs)[1], inputs)
 
 
 def _sum_by_what_learns(subject: Subject) -> tuple[Any, batch.Fields]:
