@@ -13,7 +13,7 @@ from dovetail_kit.completions import kinds
 
 if TYPE_CHECKING:
     from dovetail_kit.installed import Installed
-    from dovetail_kit.mutants import Verdict
+    from dovetail_kit.mutants.trial import Verdict
 
 NO_PLUGINS: Final = "no plugins are installed except dovetail's own; `dovetail plugin new` writes one"
 WHICH: Final = "one distribution, or the FILE.py of a single-file plugin (default: all except dovetail)"
@@ -232,7 +232,7 @@ def mutate(options: argparse.Namespace) -> int:
     """Print which changes of components their examples do not notice; status 1 if one cannot be examined."""
     from dovetail.errors import ConfigError
     from dovetail.registry import current
-    from dovetail_kit.mutants import chosen, examine
+    from dovetail_kit.mutants.trial import chosen, examine
 
     distribution = _distribution(options.distribution) if options.distribution else None
     components = chosen(current(), distribution, options.only)
@@ -257,12 +257,15 @@ def mutate(options: argparse.Namespace) -> int:
 
 def _told(name: str, verdict: Verdict) -> Iterator[str]:
     """Yield the lines about a component that was changed."""
+    from dovetail_kit.mutants.tree import together
+
     missed = len(verdict.unnoticed)
     noticed = f"its examples notice {verdict.made - missed} of {verdict.made} changes{', but not' * (missed > 0)}"
     nothing = "there is nothing in it that this command can change, so its examples are not measured"
     yield f"{name}: {noticed if verdict.made else nothing}"
-    yield from (f"  {verdict.file.name}:{mutant}" for mutant in verdict.unnoticed if not mutant.masked_again)
-    if again := [mutant for mutant in verdict.unnoticed if mutant.masked_again]:
+    told = together(verdict.unnoticed)
+    yield from (f"  {verdict.file.name}:{mutant}" for mutant in told if not mutant.masked_again)
+    if again := [mutant for mutant in told if mutant.masked_again]:
         yield "  and these, which may make no difference, as what comes of them is masked again:"
         yield from (f"    {verdict.file.name}:{mutant}" for mutant in again)
     if verdict.unchanged:

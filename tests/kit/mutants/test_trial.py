@@ -1,6 +1,5 @@
 """Changes of a component that its examples do not notice are told, and nothing else of it is changed."""
 
-import ast
 import re
 import sys
 
@@ -10,11 +9,8 @@ from dovetail.cli import main
 from dovetail.errors import ConfigError
 from dovetail.registry import _discovered, current
 from dovetail.registry.one_file import FILES
-from dovetail_kit.mutants import examine
-from dovetail_kit.mutation_rules import Hyperparameters
-from dovetail_kit.mutations import mutants_of
+from dovetail_kit.mutants.trial import examine
 
-KNOWN = Hyperparameters(frozenset({"cap", "share"}), frozenset({"share"}), frozenset({"sort"}))
 SOURCE = '''
 """A loss and a reward."""
 
@@ -99,21 +95,23 @@ def test_what_the_examples_do_not_notice_is_told_with_its_line(file, capsys):
     guard = "jnp.where(mask, logps + 1e-08, 0.0)"
     sums = "-advantages * bounded(x, bound) + (x < 0) / 2"
     assert out.splitlines() == [
-        "policy_loss.mine: its examples notice 5 of 14 changes, but not",
+        "policy_loss.mine: its examples notice 11 of 23 changes, but not",
         f"  acme_mutants.py:{minimum}:12: jnp.minimum(x, bound)  as  jnp.minimum(jnp.maximum(x, 1 / bound), bound)",
         f"  acme_mutants.py:{line}:9: {guard}  as  {guard.replace('mask', 'mask | True')}",
         f"  acme_mutants.py:{line}:25: logps + 1e-08  as  logps - 1e-08",
         f"  acme_mutants.py:{line}:39: 0.0  as  1.0  in  jnp.where(mask, logps + 1e-08, 0.0)",
         f"  acme_mutants.py:{line + 1}:12: {sums}  as  {sums.replace('+', '-')}",
+        f"  acme_mutants.py:{line + 1}:34: x  as  logps",
         f"  acme_mutants.py:{line + 1}:46: (x < 0) / 2  as  (x < 0) * 2",
         f"  acme_mutants.py:{line + 1}:47: x < 0  as  x <= 0",
+        f"  acme_mutants.py:{line + 1}:47: x  as  logps or advantages",
         f"  acme_mutants.py:{line + 1}:51: 0  as  1  in  x < 0",
         f"  acme_mutants.py:{line + 1}:56: 2  as  3  in  (x < 0) / 2",
     ]
 
 
 def test_nothing_is_told_of_what_they_pin_down(file, capsys):
-    assert told(file, capsys, "--only", "reward.brief") == "reward.brief: its examples notice 2 of 2 changes\n"
+    assert told(file, capsys, "--only", "reward.brief") == "reward.brief: its examples notice 3 of 3 changes\n"
 
 
 def test_classes_are_changed_too(file, capsys):
@@ -215,7 +213,7 @@ def plain(completions):
     >>> plain([" ab "])
     ['ab']
     """
-    return [re.sub(r" +", "", each) for each in completions] if completions else lines_of([], None)
+    return [re.sub(" ", "", "a b")] if completions else lines_of([], None)
 '''
 
 
@@ -253,14 +251,15 @@ def count(completions):
 def test_an_example_ends_that_asks_until_a_changed_method_says_something(file, capsys):
     file.write_text(ASKED)
     said = told(file, capsys, "--only", "reward.count")
-    assert said.splitlines() == ["reward.count: its examples notice 6 of 6 changes"]
+    assert said.splitlines() == ["reward.count: its examples notice 9 of 9 changes"]
 
 
-def test_a_changed_loop_ends_and_the_examples_of_a_helper_count(file, capsys):
+def test_a_changed_loop_ends_and_the_examples_of_a_helper_and_constants_count(file, capsys):
     file.write_text(LOOPS)
     assert told(file, capsys, "--only", "reward.halved").splitlines() == [
-        "reward.halved: its examples notice 13 of 13 changes",
-        "  not changed: MOST (not in a function)",
+        "reward.halved: its examples notice 17 of 19 changes, but not",
+        "  acme_mutants.py:9:8: 8  as  9",
+        "  acme_mutants.py:27:20: n // 2  as  round(n / 2) * 2 // 2",
     ]
 
 
@@ -277,134 +276,6 @@ def test_a_helper_whose_examples_fail_is_named(file, capsys):
     assert main(["plugin", "mutants", "--plugin", str(file), "--only", "reward.halved"]) == 1
     out = capsys.readouterr().out
     assert out.startswith("reward.halved: the examples of 'halvings' fail as it is: Failed example: ")
-
-
-@pytest.mark.parametrize(
-    ("lines", "around"),
-    [
-        ("    return (x < 0) | (x > 0)", ["x < 0", "x > 0"]),
-        ("    return x[:, 0] + x[0:-1]", ["x[:, 0]", "x[0:-1]", "x[0:-1]"]),
-        ("    π = f(x, far=2); return π - 1", ["f(x, far=2)", "π - 1"]),
-        ("    return folder / 'a' / f'{x}'", []),
-    ],
-)
-def test_equal_numbers_of_a_line_are_told_apart(lines, around):
-    source = f"def f(x):\n{lines}\n"
-    numbers = [each for each in mutants_of(ast.parse(source), source.splitlines(), KNOWN) if each.before.isdigit()]
-    assert [each.within for each in numbers] == around
-    assert [lines[each.column - 1] for each in numbers] == [each.before for each in numbers]
-
-
-@pytest.mark.parametrize(
-    ("code", "changed"),
-    [
-        ("x < y", ["x >= y", "x <= y"]),
-        ("x >= y", ["x < y", "x > y"]),
-        ("x == y", ["x in y", "x != y"]),
-        ("x == 'yes'", ["x in 'yes'", "x != 'yes'"]),
-        ("split == 'sft'", ["split != 'sft'"]),
-        ("said['role'] == 'user'", ["said['role'] != 'user'"]),
-        ("self.sort == 'open'", ["self.sort != 'open'"]),
-        ("x - y == z", ["x - y != z", "x + y"]),
-        ("len(x) == y", ["len(x) >= y", "len(x) <= y", "len(x) != y", "len(x) - 1 == y"]),
-        ("x in known", ["x in [x for _ in known if _ in x]"]),
-        ("'a' in known", []),
-        ("re.sub('x+', '', y)", []),
-        (
-            r"re.findall(r'^\bx(?!\w)[^a]$', y)",
-            [
-                r"re.findall('\\bx(?!\\w)[^a]$', y)",
-                r"re.findall('^x(?!\\w)[^a]$', y)",
-                r"re.findall('^\\bx[^a]$', y)",
-                r"re.findall('^\\bx(?!\\w)[^a]', y)",
-            ],
-        ),
-        ("x is None", ["(x or None) is None"]),
-        ("x is not None", ["(x or None) is not None"]),
-        ("1 - x", ["1 + x", "1 - (1 - x)", "2"]),
-        ("True - x", ["True + x", "False"]),
-        ("x[-1]", ["x[0]", "+1", "2"]),
-        ("x[0]", ["x[-1]", "1"]),
-        ("x.shape[0]", ["1"]),
-        ("jnp.where(c, x, 0.0)", ["jnp.where(c | True, x, 0.0)", "1.0"]),
-        ("jnp.where(c, x, y)", ["jnp.where(c | True, x, y)", "jnp.where(c & False, x, y)"]),
-        ("jnp.where(c)", []),
-        ("jnp.where(x > 0, x, 1.0)", []),
-        ("jnp.where(x * y > 0, x * y, 1.0)", ["x / y"]),
-        ("jnp.abs(x)", ["jnp.positive(x)"]),
-        ("abs(x)", ["float(x)"]),
-        ("sorted(x)", ["list(x)"]),
-        ("x.startswith(y)", ["x.endswith(y)"]),
-        ("x.strip()", ["x.strip('')"]),
-        ("x.lower()", ["x.__str__()"]),
-        ("re.fullmatch(p, x)", ["re.match(p, x)"]),
-        ("re.match(p, x)", ["re.search(p, x)"]),
-        ("min(x, y)", ["min(x, x)", "min(y, y)"]),
-        ("max(x, 1)", ["min(x, 1)", "2"]),
-        ("max(x, 0)", ["min(x, 0)", "max(x, x)", "1"]),
-        ("f(x, mask)", ["f(x, mask | True)"]),
-        ("f(x, where=kept)", ["f(x, where=kept | True)"]),
-        ("jax.lax.stop_gradient(x)", ["(lambda x: x)(x)"]),
-        ("mask.argmax()", ["mask.argmin()", "(mask | True).argmax()"]),
-        ("mask * x", ["mask / x", "(mask | True) * x"]),
-        ("jnp.floor(x)", ["jnp.ceil(x)"]),
-        ("x & y", ["x | y"]),
-        ("not x", ["not not x"]),
-        ("n * x", ["n / x", "(n - 1) * x"]),
-        ("len(x) > y", ["len(x) <= y", "len(x) >= y", "len(x) - 1 > y"]),
-        ("range(each.size)", ["range(each.size - 1)"]),
-        ("f(each.size)", []),
-        ("n - 1", ["n + 1", "2"]),
-        (
-            "jnp.maximum(jnp.sum(mask), y)",
-            [
-                "jnp.maximum(jnp.sum(mask) - 1, y)",
-                "jnp.maximum(jnp.sum(mask), jnp.sum(mask))",
-                "jnp.maximum(y, y)",
-                "jnp.mean(mask)",
-                "jnp.sum(mask | True)",
-            ],
-        ),
-        ("share * x", ["share / x", "(1 - share) * x"]),
-        ("f(self.share)", ["f(1 - self.share)"]),
-        ("1 - share", ["1 + share", "1 - (1 - share)", "2"]),
-        (
-            "jnp.minimum(x, cap)",
-            ["jnp.minimum(jnp.maximum(x, 1 / cap), cap)", "jnp.minimum(x, x)", "jnp.minimum(cap, cap)"],
-        ),
-        ("jnp.minimum(x, y)", ["jnp.minimum(x, x)", "jnp.minimum(y, y)"]),
-        ("jnp.clip(x, -cap, cap)", ["jnp.clip(x, None, cap)", "jnp.clip(x, -cap, None)", "+cap"]),
-        ("jnp.clip(x, 0, cap)", ["jnp.clip(x, 0, None)", "1"]),
-    ],
-)
-def test_what_is_changed_of_an_expression(code, changed):
-    check(f"it = {code}", changed)
-
-
-@pytest.mark.parametrize(
-    ("code", "changed"),
-    [
-        ("seen.add(x)", ["seen.add"]),
-        ("self.mean = x", ["self.mean = self.mean"]),
-        ("kept[key] = kept[other]", ["kept[key] = kept[key]"]),
-        ("self.mean = self.mean", []),
-    ],
-)
-def test_what_is_changed_of_a_statement(code, changed):
-    check(code, changed)
-
-
-def check(code, changed):
-    tree = ast.parse(code)
-    before = ast.dump(tree, include_attributes=True)
-    mutants = list(mutants_of(tree, [code], KNOWN))
-    assert [each.after for each in mutants] == changed
-    for mutant in mutants:
-        mutant.make()
-        compile(tree, "<mutant>", "exec")
-        assert ast.dump(tree) != ast.dump(ast.parse(code))
-        mutant.undo()
-    assert ast.dump(tree, include_attributes=True) == before
 
 
 def made():
@@ -494,4 +365,4 @@ def test_a_mask_that_is_left_out_before_the_same_one_is_told_apart(again, capsys
 def test_classes_whose_methods_are_not_changed_are_named(again, capsys):
     assert "not changed: Groups (imported)" in told(again, capsys, "--only", "advantage.shared")
     out = told(again, capsys, "--only", "reward.kept")
-    assert "not changed: COUNTER (not in a function); Counter of COUNTER (made once)" in out
+    assert "not changed: COUNTER, Counter of COUNTER (made once)" in out

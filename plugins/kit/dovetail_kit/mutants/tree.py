@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import attrs
 
-from dovetail_kit.mutation_rules import (
-    Hyperparameters,
+from dovetail_kit.mutants.names import partners_of
+from dovetail_kit.mutants.rules import (
+    Known,
+    announced,
     changes,
     held_everywhere,
     is_divisor,
@@ -20,6 +23,7 @@ from dovetail_kit.mutation_rules import (
 
 SHAPING: Final = ("axis", "keepdims", "strict", "dtype", "parents", "exist_ok")
 """Keyword arguments whose change is an error, or makes no difference."""
+NAME: Final = re.compile(r"[^\W\d][\w.]*")
 LONGEST: Final = 80
 """Characters of an expression that is printed around a change."""
 
@@ -46,10 +50,22 @@ class Mutant:
         return f"{self.line}:{self.column}: {self.before}  as  {self.after}{around}"
 
 
+def together(mutants: Iterable[Mutant]) -> list[Mutant]:
+    """Return mutants, with those of one variable as one that has all its other names."""
+    found: dict[tuple[int, int, str, str], Mutant] = {}
+    for each in mutants:
+        key = each.line, each.column, each.before, "" if NAME.fullmatch(each.after) else each.after
+        known = found.setdefault(key, each)
+        if known is not each:
+            again = known.masked_again and each.masked_again
+            found[key] = attrs.evolve(known, after=f"{known.after} or {each.after}", masked_again=again)
+    return list(found.values())
+
+
 def mutants_of(
     node: ast.AST,
-    lines: list[str],
-    known: Hyperparameters,
+    lines: Sequence[str],
+    known: Known,
     around: ast.AST | None = None,
     masks: frozenset[str] = frozenset(),
 ) -> Iterator[Mutant]:
@@ -64,6 +80,10 @@ def mutants_of(
     outer = around if isinstance(node, ast.UnaryOp | ast.keyword | ast.Slice | ast.Tuple) and around else node
     if isinstance(node, ast.FunctionDef):
         masks = masks_of_results(node)
+        if not known.partners:  # an inner function belongs to the one around it
+            known = attrs.evolve(known, partners=partners_of(node, known.fields))
+    elif isinstance(node, ast.ClassDef):
+        known = attrs.evolve(known, fields={name: ast.unparse(hint) for name, hint in announced(node) if hint})
     elif isinstance(node, ast.Return):
         masks = frozenset()  # it is what selects
     inside = dict(masks_inside(node))
@@ -98,16 +118,20 @@ def children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _with(
-    node: ast.expr | ast.stmt, owner: ast.AST, field: str, new: Any, *, lines: list[str], around: ast.AST | None
+    node: ast.expr | ast.stmt, owner: ast.AST, field: str, new: Any, *, lines: Sequence[str], around: ast.AST | None
 ) -> Mutant:
     """Return the change that gives a field of a node, or of one in it, another value."""
     old, before = getattr(owner, field), ast.unparse(node)
     setattr(owner, field, new)
     after = ast.unparse(node)
     setattr(owner, field, old)
+    if field == "body":  # one statement of several
+        node, before, after = next(
+            (one, ast.unparse(one), ast.unparse(other)) for one, other in zip(old, new, strict=True) if one is not other
+        )
 
     for each in new if isinstance(new, list) else [new]:
-        if isinstance(each, ast.expr) and not hasattr(each, "lineno"):
+        if isinstance(each, ast.expr | ast.stmt) and not hasattr(each, "lineno"):
             ast.fix_missing_locations(ast.copy_location(each, node))
     make, undo = (functools.partial(setattr, owner, field, value) for value in (new, old))
     column = len(lines[node.lineno - 1].encode()[: node.col_offset].decode()) + 1

@@ -23,11 +23,22 @@ from dovetail.errors import ConfigError, listing, nearest
 from dovetail.registry import Component, Registry
 from dovetail.registry.compatibility import ENGINE, owner_of
 from dovetail_kit.conformance.suites.worked import first_failure, run_examples
-from dovetail_kit.mutation_rules import Definition, Hyperparameters
-from dovetail_kit.mutations import Mutant, children, is_passed_over, mutants_of
+from dovetail_kit.mutants.rules import Definition, Known
+from dovetail_kit.mutants.tree import Mutant, children, is_passed_over, mutants_of
 
 PATIENCE: Final = 10
 """How many times as many turns and calls the loops and functions of a changed component may take, and 1,000 more."""
+MAKERS: Final = (
+    "re.compile",
+    "re.escape",
+    "frozenset",
+    "set",
+    "dict",
+    "tuple",
+    "MappingProxyType",
+    "types.MappingProxyType",
+)
+"""What makes constants, which are made anew for each change."""
 _TURN: Final = "_dovetail_turn"
 
 
@@ -85,7 +96,7 @@ def chosen(registry: Registry, distribution: str | None = None, only: str | None
 def examine(component: Component) -> Verdict | None:
     """Change a component, and what it uses of its file, in one place at a time, and run the examples of all of these.
 
-    Code that is imported from elsewhere stays as it is, and so do texts, messages, defaults and the module's constants.
+    Code that is imported from elsewhere stays as it is, and so do texts, messages and defaults.
     Returns None for a component without examples.
 
     Raises:
@@ -97,6 +108,7 @@ def examine(component: Component) -> Verdict | None:
     source = file.read_text(encoding="utf-8") if file.is_file() else ""
     tree = ast.parse(source)
     used = _used(tree, target.__name__)
+    constants = _constants(tree, used)
     shown = list(_with_examples(target, module, used))
     if module is None or not shown:
         return None
@@ -107,15 +119,16 @@ def examine(component: Component) -> Verdict | None:
         if failed:
             whose = "its examples fail" if each is target else f"the examples of '{each.__name__}' fail"
             raise ConfigError(f"{whose} as it is: {first_failure(said)}")
-    unchanged = tuple(_unchanged(tree, used))
+    unchanged = tuple(_unchanged(tree, used, constants))
     for node in used:
         _count_turns(node)
     flags = annotations.compiler_flag if _postpones(tree) else 0
-    trial = functools.partial(_is_noticed, shown=shown, module=module, used=used, flags=flags)
+    body = [node for node in tree.body if node in constants or node in used]
+    trial = functools.partial(_is_noticed, shown=shown, module=module, body=body, flags=flags)
     before = Turns()
     trial(None, turns=before)
-    known = Hyperparameters.of(used)
-    mutants = [mutant for node in used for mutant in mutants_of(node, source.splitlines(), known)]
+    known = Known.of(used)
+    mutants = [mutant for node in body for mutant in mutants_of(node, source.splitlines(), known)]
     most = PATIENCE * before.taken + 1000
     unnoticed = [mutant for mutant in mutants if not trial(mutant, turns=Turns(most))]
     return Verdict(file=file, made=len(mutants), unnoticed=tuple(unnoticed), unchanged=unchanged)
@@ -132,18 +145,18 @@ def _with_examples(target: Any, module: ModuleType | None, used: list[Definition
 
 
 def _is_noticed(
-    mutant: Mutant | None, *, turns: Turns, shown: list[Any], module: ModuleType, used: list[Definition], flags: int
+    mutant: Mutant | None, *, turns: Turns, shown: list[Any], module: ModuleType, body: list[ast.stmt], flags: int
 ) -> bool:
-    """Define the changed functions in a copy of their module, and run the examples with them."""
+    """Define what is changed in a copy of its module, and run the examples with it."""
     names = vars(module) | {_TURN: turns}
     if mutant:
         mutant.make()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            body = ast.Module(body=[*used], type_ignores=[])
-            exec(compile(body, "<mutant>", "exec", flags=flags, dont_inherit=True), names)
-            changed = {node.name: names[node.name] for node in used}
+            code = compile(ast.Module(body=body, type_ignores=[]), "<mutant>", "exec", flags=flags, dont_inherit=True)
+            exec(code, names)
+            changed = {node.name: names[node.name] for node in body if isinstance(node, Definition)}
             return any(run_examples(each, changed)[0] for each in shown)
     except (Exception, Endless):
         return True
@@ -164,23 +177,18 @@ def _count_turns(definition: Definition) -> None:
             node.body.insert(has_docstring, ast.fix_missing_locations(ast.copy_location(call, node.body[0])))
 
 
-def _unchanged(tree: ast.Module, used: list[Definition]) -> Iterator[str]:
+def _unchanged(tree: ast.Module, used: list[Definition], constants: list[ast.stmt]) -> Iterator[str]:
     """Yield what the code of definitions uses, and is not changed, with the reason."""
     imported = {
         name.asname or name.name for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names
     }
     assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
-    constants = {
-        name.id
-        for node in assigned
-        for name in ast.walk(node)
-        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
-    }
+    others = {name for node in assigned if node not in constants for name in _stored(node)}
     code = [node for each in used for node in _code(each)]
     calls = [node.func for node in code if isinstance(node, ast.Call)]
     owners = [call.value if isinstance(call, ast.Attribute) and _is_class(call.value) else call for call in calls]
     called = {call.id for call in owners if isinstance(call, ast.Name) and call.id in imported}
-    read = {node.id for node in code if isinstance(node, ast.Name) and node.id in constants}
+    read = {node.id for node in code if isinstance(node, ast.Name) and node.id in others}
     patterns = {ast.unparse(call) for call in calls if ast.unparse(call).startswith("re.")}
     made = {
         f"{each.name} of {name}"
@@ -190,9 +198,33 @@ def _unchanged(tree: ast.Module, used: list[Definition]) -> Iterator[str]:
         for name in read & {target.id for target in ast.walk(node) if isinstance(target, ast.Name)}
         if any(isinstance(part, ast.Name) and part.id == each.name for part in ast.walk(node))
     }
-    for names, reason in ((called, "imported"), (read, "not in a function"), (made, "made once"), (patterns, "text")):
+    for names, reason in ((called, "imported"), (read | made, "made once"), (patterns, "text")):
         if names:
             yield f"{', '.join(sorted(names))} ({reason})"
+
+
+def _stored(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+
+
+def _constants(tree: ast.Module, used: list[Definition]) -> list[ast.stmt]:
+    """Return the assignments of a module, of what is read in definitions, to numbers, patterns, tables and the like."""
+    found: list[ast.stmt] = []
+    code: list[ast.AST] = [*used]
+    for node in reversed(tree.body):  # one may be made of earlier ones
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value and _is_plain(node.value):
+            read = {each.id for one in code for each in ast.walk(one) if isinstance(each, ast.Name)}
+            if _stored(node) & read:
+                found.append(node)
+                code.append(node.value)
+    return found
+
+
+def _is_plain(value: ast.expr) -> bool:
+    """Return whether nothing is called to make a value but what makes patterns and containers."""
+    return all(
+        ast.unparse(each.func) in MAKERS for each in ast.walk(value) if isinstance(each, ast.Call)
+    ) and not isinstance(value, ast.Lambda)
 
 
 def _is_class(node: ast.AST) -> bool:

@@ -1,0 +1,51 @@
+"""What other variable is put in the place of one."""
+
+import ast
+
+import pytest
+
+from dovetail_kit.mutants.names import partners_of
+from dovetail_kit.mutants.rules import Known
+from dovetail_kit.mutants.tree import mutants_of, together
+
+
+@pytest.mark.parametrize(
+    ("code", "others"),
+    [
+        ("def f(x, y): return x + y", {"x": ("y",), "y": ("x",)}),
+        ("def f(x):\n y = 2 * x\n return x * y", {"x": ("y",), "y": ("x",)}),
+        ("def f(x):\n return g(x)\n y = 1", {}),
+        ("def f(x):\n y = float(x)\n return y", {}),
+        ("def f(x):\n y = jnp.asarray(x)\n return y", {}),
+        ("def f(x, mask): return x, mask", {}),
+        ("def f(mask):\n low = x < 1\n return low", {"low": ("mask",)}),
+        ("def f(x, *, a: float, b: float): return a * x", {"a": ("b",)}),
+        ("def f(x, *, a: float, b: int): return a * x", {}),
+        ("def f(self, x): return self.low * x", {"self.low": ("high",)}),
+        ("def f(self, x): return self.count * x", {}),
+        ("def f(s): return s['m'] + s['v'] / t['w']", {"s['m']": ("v",), "s['v']": ("m",)}),
+        ("def f(x, y): return x.shape, jnp.zeros_like(x), indicator(True, x)", {}),
+        ("def f(x, y): return (x and x is None and not x) or (1 if x else 2)", {}),
+        ("def f(x, _): return x", {}),
+        ("def f(x, y): return y(2)", {}),
+    ],
+)
+def test_what_is_of_the_same_sort_and_was_there_before(code, others):
+    function = ast.parse(code).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    fields = {"low": "float", "high": "Annotated[float, Gt(0)]", "count": "int"}
+    found = partners_of(function, fields)
+    assert {ast.unparse(node): partners for node, partners in found.items()} == others
+
+
+def test_the_others_of_a_variable_are_told_together():
+    code = "def f(x, y, z): return x"
+    mutants = list(mutants_of(ast.parse(code), [code], Known()))
+    assert [each.after for each in mutants] == ["y", "z"]
+    assert [str(each) for each in together(mutants)] == ["1:24: x  as  y or z"]
+
+
+def test_the_fields_of_a_class_are_those_of_its_methods():
+    code = "class C:\n low: float\n high: float\n def f(self): return self.low"
+    mutants = mutants_of(ast.parse(code), code.splitlines(), Known())
+    assert [each.after for each in mutants] == ["self.high"]
