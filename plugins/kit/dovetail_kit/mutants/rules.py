@@ -456,8 +456,9 @@ def _is_one(node: ast.AST) -> bool:
 
 def _several(node: ast.AST) -> int:
     """Return a whole number above one; 0 for anything else."""
-    is_whole = isinstance(node, ast.Constant) and isinstance(node.value, int)
-    return node.value if is_whole and node.value > 1 else 0
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value if node.value > 1 else 0
+    return 0
 
 
 def _is_shape(node: ast.AST) -> bool:
