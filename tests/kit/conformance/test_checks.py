@@ -18,7 +18,7 @@ from dovetail_kit.conformance.check import Failed, Inapplicable, applicable, che
 from dovetail_kit.conformance.claims import CLAIMS
 from dovetail_kit.conformance.page import page
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.verdict import judge, report
+from dovetail_kit.conformance.verdict import Verdict, judge, report
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -135,6 +135,15 @@ def test_what_weighs_long_completions_more_on_purpose_is_offered_a_claim_that_is
     said = report(check, subject, judge(check, subject))
     assert "If long completions are to weigh more, declare expected_failures={'longer_is_no_heavier': 'why'}" in said
     assert "unless:" not in said
+    assert said.count("expected_failures=") == 1
+
+
+def test_what_is_right_although_a_check_refuses_it_is_told_what_to_declare():
+    (check,) = (each for each in checks("policy_loss") if each.name == "padding")
+    subject = Subject(component(lambda logps, mask: logps, "policy_loss"))
+    meant = "  meant:   if it is right as it is, it declares expected_failures={'padding': 'why'}"
+    assert meant in report(check, subject, Verdict(outcome="failed", seen="0 instead of 1")).splitlines()
+    assert "meant:" not in report(check, subject, Verdict(outcome="failed", seen="ValueError: no", raised=True))
 
 
 def test_a_number_that_does_nothing_is_refused_with_the_data_on_which_it_was_tried():
