@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
+from dovetail_kit.mutants.known import Known
 from dovetail_kit.mutants.names import partners_of
-from dovetail_kit.mutants.rules import Known
 from dovetail_kit.mutants.tree import mutants_of, together
 
 

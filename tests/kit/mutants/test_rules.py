@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from dovetail_kit.mutants.rules import Known
+from dovetail_kit.mutants.known import Known
 from dovetail_kit.mutants.tree import mutants_of
 
 KNOWN = Known(frozenset({"cap", "share"}), frozenset({"share"}), frozenset({"sort"}))

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from dovetail_kit.mutants.nodes import name_of
+
 MASK: Final = re.compile(r"(^|_)(mask|live|kept|there)$")
 TYPE: Final = re.compile(r"\b(bool|int|float|str|Literal|Mapping|dict|tuple)\b")
 OUTLINE: Final = ("shape", "dtype", "ndim", "size", "device")
@@ -15,11 +17,6 @@ ALIKE: Final = re.compile(r".*_like|broadcast_to|indicator")
 """Functions that take no more of one of their arguments than its outline."""
 CONVERSIONS: Final = ("float", "int", "str", "list", "tuple", "asarray", "array", "astype")
 Partners = Mapping[ast.AST, tuple[str, ...]]
-
-
-def name_of(node: ast.AST) -> str:
-    """Return the name of a variable, an attribute or a function; empty for anything else."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def partners_of(function: ast.FunctionDef, fields: Mapping[str, str]) -> Partners:

@@ -10,16 +10,10 @@ from typing import Any, Final
 
 import attrs
 
+from dovetail_kit.mutants.known import Known, announced
+from dovetail_kit.mutants.masks import held_everywhere, masks_inside, masks_of_results
 from dovetail_kit.mutants.names import partners_of
-from dovetail_kit.mutants.rules import (
-    Known,
-    announced,
-    changes,
-    held_everywhere,
-    is_divisor,
-    masks_inside,
-    masks_of_results,
-)
+from dovetail_kit.mutants.rules import changes, is_divisor
 
 SHAPING: Final = ("axis", "keepdims", "strict", "dtype", "parents", "exist_ok")
 """Keyword arguments whose change is an error, or makes no difference."""

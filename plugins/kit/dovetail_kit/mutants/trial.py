@@ -23,7 +23,7 @@ from dovetail.errors import ConfigError, listing, nearest
 from dovetail.registry import Component, Registry
 from dovetail.registry.compatibility import ENGINE, owner_of
 from dovetail_kit.conformance.suites.worked import first_failure, run_examples
-from dovetail_kit.mutants.rules import Definition, Known
+from dovetail_kit.mutants.known import Definition, Known
 from dovetail_kit.mutants.tree import Mutant, children, is_passed_over, mutants_of
 
 PATIENCE: Final = 10
