@@ -33,6 +33,7 @@ WITH_CONTROLS = (
     "loops",
     "manners",
     "named",
+    "phrases",
     "pulls",
     "ranges",
     "rates",

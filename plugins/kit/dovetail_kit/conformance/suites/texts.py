@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +23,6 @@ ROUNDING = 1e-6
 MADE_UP = {"prompt": "What is 6 * 7?", "answer": "42"}
 """The columns of a record where no example is declared."""
 VOTES = ("it is {}", "<answer>{}</answer>", "#### {}", r"\boxed{{{}}}")
-NUMBERS = ("0", "41", "43", "0.001", "-1000000", "1000000")
 SECONDS = 20
 """Processor time for all hostile texts together; careful code takes far less than one second."""
 
@@ -338,25 +336,6 @@ def examples(subject: Subject) -> None:
         best, worst = (value if value is None else np.sum(value) for value in call_on(subject, [good, bad]))
         if best is None or worst is None or not best > worst:
             raise Failed(f"{short(good['completions'])} gets {best!r}, and {short(bad['completions'])} gets {worst!r}")
-
-
-@check("reward", claim="range", when=is_pure, fix="Declare the lowest and the highest possible score.")
-def within_range(subject: Subject) -> None:
-    """No score is outside the declared range.
-
-    Weights, bounds and pass rates of a config are chosen by the range that is declared.
-    """
-    low, high = subject.declared["range"]
-    records = records_of(subject)
-    if not starts_processes(subject):
-        records += [record | {"completions": _other_number(record, number)} for record in records for number in NUMBERS]
-    for record, value in zip(records, call_on(subject, records), strict=True):
-        if value is not None and not low <= value <= high:
-            raise Failed(f"{short(record['completions'])} gets {value!r}, outside {low} to {high}")
-
-
-def _other_number(record: dict[str, Any], number: str) -> str:
-    return re.sub(r"-?\d+(\.\d+)?", number, str(record["completions"]))
 
 
 @check("reward_manager", fix="Use np.nansum and the like on the table, and return NaN where a whole row is NaN.")
