@@ -90,6 +90,65 @@ def words_without_their_ends(completions, wanted):
     ]
 
 
+PAIR = {"completions": "12 and 5", "answer": "5, 12"}
+PAIR_OF_INTS = {"completions": "it is 42", "target": 42}
+KNOWN = {"completions": "it is 42", "answers": ["42", "forty-two"]}
+
+
+@caught_by("reward", "a_longer_number_is_another")
+@dovetail.declares(range=(0, 1), examples=[(PAIR, PAIR | {"completions": "7"})])
+def items_somewhere(completions, answer):
+    pairs = zip(completions, answer, strict=True)
+    return [float(bool(truth) and all(item in text for item in str(truth).split(", "))) for text, truth in pairs]
+
+
+@caught_by("reward", "the_whole_answer")
+@dovetail.declares(range=(0, 1), examples=[(PAIR_OF_INTS, PAIR_OF_INTS | {"completions": "it is 7"})])
+def a_number_somewhere(completions, target):
+    return [float(str(truth) in text) for text, truth in zip(completions, target, strict=True)]
+
+
+@caught_by("reward", "the_whole_answer")
+@dovetail.declares(range=(0, 1), examples=[(KNOWN, KNOWN | {"completions": "it is 7"})])
+def one_of_them_somewhere(completions, answers):
+    pairs = zip(completions, answers, strict=True)
+    return [float(any(each in text for each in known)) for text, known in pairs]
+
+
+@right("reward")
+@dovetail.declares(range=(0, 1), examples=[(PAIR_OF_INTS, PAIR_OF_INTS | {"completions": "it is 7"})])
+def the_last_whole_number(completions, target):
+    """Whether the last number of completions is the target."""
+    found = [re.findall(r"-?\d+(?:\.\d+)?", text[-300:]) for text in completions]
+    return [float(bool(each) and float(each[-1]) == truth) for each, truth in zip(found, target, strict=True)]
+
+
+@right("reward")
+@dovetail.declares(range=(0, 1), examples=[(PAIR_OF_INTS, PAIR_OF_INTS | {"completions": "it is 7"})])
+def how_near_it_is(completions, target):
+    """1 / (1 + |x - target|) for the last number x of completions."""
+    found = [re.findall(r"-?\d+(?:\.\d+)?", text[-300:]) for text in completions]
+    return [1 / (1 + abs(float(each[-1]) - t)) if each else 0.0 for each, t in zip(found, target, strict=True)]
+
+
+@right("reward")
+@dovetail.declares(range=(0, 1), examples=[(KNOWN, KNOWN | {"completions": "it is 7"})])
+def the_last_word_is_one_of_them(completions, answers):
+    """Whether the last word of completions is one of the answers."""
+    pairs = zip(completions, answers, strict=True)
+    return [float(text.split()[-1:] != [] and text.split()[-1] in known) for text, known in pairs]
+
+
+@right("reward")
+@dovetail.declares(range=(0, 1), examples=[(PAIR, PAIR | {"completions": "7"})])
+def the_same_numbers(completions, answer):
+    """Whether completions have the numbers of the answer, in any order."""
+    pairs = zip(completions, answer, strict=True)
+    return [
+        float(sorted(re.findall(r"\d+", text)) == sorted(re.findall(r"\d+", str(truth))) != []) for text, truth in pairs
+    ]
+
+
 @right("reward")
 @dovetail.declares(range=(0, 1), examples=LISTED)
 def words_with_their_ends(completions, wanted):

@@ -13,6 +13,7 @@ from dovetail.registry import Component
 from dovetail_kit.conformance.check import Failed, check
 from dovetail_kit.conformance.given import GIVEN
 from dovetail_kit.conformance.subject import Subject, said_of
+from dovetail_kit.conformance.suites.answers import ANSWERS, NUMBERS
 from dovetail_kit.conformance.suites.texts import (
     ROUNDING,
     call_apart,
@@ -33,6 +34,7 @@ WITHIN: Final = re.compile(
 """Words of a docstring after which a text within another word may be what is looked for."""
 WHOLE: Final = re.compile(r"\b(whole|entire|separate) (words?|phrases?|items?|names?)\b|\bword boundar", re.IGNORECASE)
 """Words of a docstring after which it is not."""
+WHOLE_NUMBER: Final = re.compile(r"(?<![\w.,])[1-9][0-9]*(?![\w]|[.,][0-9])")
 EXACT: Final = re.compile(r"\bexactly\b", re.IGNORECASE)
 AT_LEAST: Final = re.compile(r"\bat least\b|\bno fewer than\b|\bor more\b", re.IGNORECASE)
 AT_MOST: Final = re.compile(r"\bat most\b|\bno more than\b|\bup to\b|\bor fewer\b", re.IGNORECASE)
@@ -83,9 +85,34 @@ def a_longer_word_is_another(subject: Subject) -> None:
 
 def _words_of(record: dict[str, Any], *, everywhere: bool) -> set[str]:
     """Return the words of an answer that has no digits, or of all columns that are texts or lists of texts."""
-    names = {*record} - {*GIVEN, "completions"} if everywhere else {"answer"} & {*record}
+    names = {*record} - {*GIVEN, "completions"} if everywhere else {*ANSWERS} & {*record}
     values = [str(record[name]) for name in names]
     return {word for value in values if not re.search(r"\d", value) for word in re.findall(r"[A-Za-z]{3,}", value)}
+
+
+@check(
+    "reward", claim="examples", when=is_pure, fix="Compare whole numbers, or whole items: `a in b` is true of a part."
+)
+def a_longer_number_is_another(subject: Subject) -> None:
+    """A number of an answer that is more than a number, such as a list, is not one with another digit before or behind
+    it.
+
+    As a substring, the 12 of "3 and 12" occurs in 112, and in 120.
+    """
+    for record, _ in subject.declared["examples"]:
+        text, there = record["completions"], [str(record[name]) for name in ANSWERS if name in record]
+        shared = {number for value in there for number in WHOLE_NUMBER.findall(value)} & {*WHOLE_NUMBER.findall(text)}
+        if not shared or not any(re.search(r"[^0-9]", value) for value in there):
+            continue
+        number = max(sorted(shared), key=len)
+        said = (number, f"{number}1", f"1{number}", str(NUMBERS[0]), str(int(number) + 3))
+        records = [record | {"completions": re.sub(rf"\b{number}\b", each, text)} for each in said]
+        good, *longer, far, near = call_apart(subject, records)
+        if None in (good, *longer, far, near) or not max(np.sum(far), np.sum(near)) < np.sum(good):
+            continue  # it does not compare numbers
+        for each, score in zip(records[1:], longer, strict=False):
+            if np.sum(score) >= np.sum(good):
+                raise Failed(f"{short(each['completions'])} gets {score!r}, as much as {short(text)}")
 
 
 @check(
