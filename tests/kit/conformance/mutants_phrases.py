@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated
 
+import attrs
+import numpy as np
 from annotated_types import Ge
 from tests.kit.conformance.mutants import caught_by, right
 
@@ -269,3 +272,95 @@ def shorter_and_shorter(completions, *, most: Annotated[int, Ge(1)] = 40):
         most: words at which nothing is left, so that a text is to have at most as many.
     """
     return [max(1.0 - len(text.split()) / most, 0.0) for text in completions]
+
+
+@attrs.frozen(kw_only=True)
+class _Stock:
+    """Sums of a stock of 200; what is held out is the same whatever the seed, which decides the order of training."""
+
+    seed: int = 0
+    train_size: Annotated[int, Ge(1)] = 120
+    eval_size: Annotated[int, Ge(1)] = 30
+    columns = ("answer",)
+
+    def corpus(self):
+        return ["1 + 1 ="]
+
+    def held_out(self, number: int) -> bool:
+        return number % 5 == 0
+
+    def examples(self, split):
+        if split == "sft":
+            return []
+        numbers = [n for n in range(200) if self.held_out(n) == (split == "eval")]
+        order = np.random.default_rng(self.seed).permutation(len(numbers)) if split == "train" else range(len(numbers))
+        size = self.train_size if split == "train" else self.eval_size
+        return [{"prompt": f"{numbers[n]} + 1 =", "answer": str(numbers[n] + 1)} for n in order][:size]
+
+
+@right("task")
+@attrs.frozen(kw_only=True)
+class AStock(_Stock):
+    """Sums of a stock of 200; what is held out is the same whatever the seed, which decides the order of training.
+
+    Args:
+        seed: of the order.
+        train_size: examples of `train`.
+        eval_size: examples of `eval`.
+    """
+
+
+@right("task")
+@attrs.frozen(kw_only=True)
+class SplitAnew(_Stock):
+    """Sums of a stock of 200, a fifth of which is held out: others with every seed.
+
+    Args:
+        seed: of the order and the splits.
+        train_size: examples of `train`.
+        eval_size: examples of `eval`.
+    """
+
+    def held_out(self, number: int) -> bool:
+        return (number + self.seed) % 5 == 0
+
+
+@caught_by("task", "held_out_from_every_seed")
+@attrs.frozen(kw_only=True)
+class AnotherOwnerWithEverySeed(_Stock):
+    """Sums of a stock of 200; what is held out is the same whatever the seed."""
+
+    def held_out(self, number: int) -> bool:
+        return (number + self.seed) % 5 == 0
+
+
+@caught_by("task", "as_many_as_it_says")
+@attrs.frozen(kw_only=True)
+class TheSizeOfAnotherSplit(_Stock):
+    """Sums."""
+
+    def held_out(self, number: int) -> bool:
+        return number % 2 == 0
+
+    def examples(self, split):
+        return attrs.evolve(self, eval_size=self.train_size)._all(split)
+
+    def _all(self, split):
+        return super().examples(split)
+
+
+@caught_by("reward", "a_share_is_a_share")
+@dovetail.declares(range=(0, 1), examples=CITIES)
+def letters_over_words(completions, answer):
+    found = [float(truth in words(text)) for text, truth in zip(completions, answer, strict=True)]
+    return found, {"letter_share": [sum(map(str.isalpha, text)) / max(len(words(text)), 1) for text in completions]}
+
+
+@right("reward")
+@dovetail.declares(range=(0, 1), examples=CITIES)
+def letters_over_letters(completions, answer):
+    """Whether the answer is a word of completions; `capital_share` is that of capital letters."""
+    found = [float(truth in words(text)) for text, truth in zip(completions, answer, strict=True)]
+    return found, {
+        "capital_share": [sum(map(str.isupper, text)) / len(text) if text else math.nan for text in completions]
+    }

@@ -172,4 +172,4 @@ def _doubled(value: Any) -> tuple[Any, ...]:
     if isinstance(value, str):
         words = value.split()
         return (f"{value} {value}", " ".join(word for word in words for _ in range(2)), *words[:1])
-    return (value + value, value[:1]) if isinstance(value, list | tuple) else ()
+    return (type(value)([*value, *value]), value[:1]) if isinstance(value, list | tuple) else ()
