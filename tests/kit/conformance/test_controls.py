@@ -37,6 +37,7 @@ WITH_CONTROLS = (
     "pulls",
     "ranges",
     "rates",
+    "said",
     "slips",
     "spellings",
     "sweeps",
