@@ -50,14 +50,29 @@ def good_of(subject: Subject) -> tuple[dict[str, Any], str]:
     """
     for record, _ in subject.declared.get("examples", ()):
         for answer in _numbers_in(record.get(_column_of(record))):
-            if re.search(rf"\b{answer}\b", record["completions"]):
+            if re.search(rf"\b{answer}\b", record["completions"]) and _is_compared(subject, record, answer):
                 return dict(record), answer
     raise Inapplicable("no example has an answer that is a number and stands in the completion")
 
 
+def _is_compared(subject: Subject, record: dict[str, Any], answer: str) -> bool:
+    """Tell whether the answer is what decides. A text in the column `answer` is taken for that; a number in another
+    column may be the sum that an equation is to have, and one of a list may be one of several that are all wanted.
+    """
+    if isinstance(record.get(ANSWERS[0]), str):
+        return True
+    other = NUMBERS[0]
+    wrong, right = (spelt(record, answer, other, true) for true in (answer, other))
+    good, bad, as_good = call_apart(subject, [dict(record), wrong, right])
+    if None in (good, bad, as_good):
+        return False
+    return bool(np.sum(bad) < np.sum(good)) and equal_within(as_good, good, ROUNDING)
+
+
 def _column_of(record: dict[str, Any]) -> str:
     """Return the column with the right answer, which not everybody calls `answer`."""
-    return next((name for name in ANSWERS if name in record), ANSWERS[0])
+    found = [name for name in ANSWERS if name in record]
+    return found[0] if len(found) == 1 else ANSWERS[0]
 
 
 def _numbers_in(answer: Any) -> list[str]:

@@ -168,8 +168,10 @@ def _first_word(value: Any) -> str:
 
 
 def _doubled(value: Any) -> tuple[Any, ...]:
-    """Return a text or a list whose parts come twice, or once where they came twice."""
+    """Return a text, or a list of texts, whose parts come twice, or of which there is one."""
     if isinstance(value, str):
         words = value.split()
         return (f"{value} {value}", " ".join(word for word in words for _ in range(2)), *words[:1])
-    return (type(value)([*value, *value]), value[:1]) if isinstance(value, list | tuple) else ()
+    if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+        return type(value)([*value, *value]), value[:1]
+    return ()

@@ -15,12 +15,13 @@ from dovetail.step.parts import split_metrics
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.clock import TooLong, limited
 from dovetail_kit.conformance.given import GIVEN
-from dovetail_kit.conformance.subject import Subject, allows
+from dovetail_kit.conformance.subject import Subject, allows, said_of
 from dovetail_kit.conformance.suites.curricula import PROMPTS, SAMPLES, generator_of
 from dovetail_kit.conformance.suites.data import MANY, SPLITS, first_of, task_of
 from dovetail_kit.conformance.suites.texts import REWARDS, is_pure, records_of, short, starts_processes
 
 SIZE: Final = re.compile(rf"^(?:(?:n|num|most|max)_)?({'|'.join(SPLITS)})_(?:size|examples|records|count)$")
+OF_EACH: Final = re.compile(r"\b(per|each|every)\b", re.IGNORECASE)
 WHATEVER_THE_SEED: Final = re.compile(
     r"[^.;]*\b(?:(?:whatever|not on|independent of|regardless of) the|same (?:for|with) (?:every|any|all)) seeds?\b"
     r"[^.;]*"
@@ -42,7 +43,8 @@ def as_many_as_it_says(subject: Subject) -> None:
     """
     for name, most in subject.params.items():
         found = SIZE.match(name)
-        if found and type(most) is int and most > 0:
+        told = said_of(subject.component, name)
+        if found and type(most) is int and most > 0 and not OF_EACH.search(told):
             count = len(task_of(subject).examples(found[1]))
             if count > most:
                 raise Failed(f"'{name}' is {most}, and the split {found[1]} has {count} examples")
