@@ -364,3 +364,37 @@ def letters_over_letters(completions, answer):
     return found, {
         "capital_share": [sum(map(str.isupper, text)) / len(text) if text else math.nan for text in completions]
     }
+
+
+EQUATION = {"completions": "40 + 2 = 42", "numbers": [40, 2], "target": 42}
+CITED = {"completions": "It is so [3][5].", "answers": [3, 5]}
+RUBRIC = {"completions": "a fox and a hen", "rubric": [("fox", 0.5), ("hen", 0.5)]}
+
+
+@right("reward")
+@dovetail.declares(range=(0, 1), examples=[(EQUATION, EQUATION | {"completions": "40 + 3 = 43"})])
+def left_of_the_sign(completions, numbers, target):
+    """Whether what stands left of the sign in the last equation of completions uses the numbers and is the target."""
+    found = [re.findall(r"(\d{1,6}) \+ (\d{1,6}) =", text[:2000]) for text in completions]
+    sums = [[int(each) for each in pairs[-1]] if pairs else [] for pairs in found]
+    return [
+        float(sorted(terms) == sorted(given) and sum(terms) == wanted)
+        for terms, given, wanted in zip(sums, numbers, target, strict=True)
+    ]
+
+
+@right("reward")
+@dovetail.declares(range=(0, 1), examples=[(CITED, CITED | {"completions": "It is so [4]."})])
+def all_that_is_to_be_cited(completions, answers):
+    """The share of the answers in the numbers that completions have in brackets, of both together."""
+    found = [{int(each) for each in re.findall(r"\[(\d{1,9})\]", text[:2000])} for text in completions]
+    pairs = zip(found, answers, strict=True)
+    return [len(given & {*wanted}) / max(len(given | {*wanted}), 1) for given, wanted in pairs]
+
+
+@right("reward")
+@dovetail.declares(range=(0, 1), examples=[(RUBRIC, RUBRIC | {"completions": "a cow"})])
+def weights_that_add_up(completions, rubric):
+    """The weights in the rubric of the words that completions have; a rubric's weights add up to 1."""
+    pairs = zip(completions, rubric, strict=True)
+    return [sum(weight for word, weight in each if word in words(text)) for text, each in pairs]

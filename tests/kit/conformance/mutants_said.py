@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import string
+from typing import Annotated, Any, ClassVar
 
+import attrs
+from annotated_types import Ge
 from tests.kit.conformance.mutants import caught_by, right
 from tests.kit.conformance.mutants_answers import PAIRS, numbers
 
 import dovetail
+from dovetail.protocols import Step
 
 TOWN = {"completions": "<answer>york</answer>", "answer": "york"}
 TOWNS = [(TOWN, TOWN | {"completions": "<answer>rome</answer>"})]
@@ -91,3 +95,83 @@ def the_first_one(completions, answer):
 def any_but_the_last(completions, answer):
     found = [numbers(text) for text in completions]
     return [float(truth in (each[:-1] or each)) for each, truth in zip(found, answer, strict=True)]
+
+
+SUMS = [({"completions": "so 2 + 3 = 5"}, {"completions": "so 2 + 3 = 6"})]
+SUM = re.compile(r"(\d{1,9}) \+ (\d{1,9}) (=) (\d{1,9})\b")
+
+
+def _credited(completions, ends, part):
+    found = []
+    for text, of_tokens in zip(completions, ends, strict=True):
+        values = [0.0] * len(of_tokens)
+        for each in SUM.finditer(text):
+            place = next(number for number, end in enumerate(of_tokens) if end >= each.end(part))
+            values[place] += float(int(each[1]) + int(each[2]) == int(each[4]))
+        found.append(values)
+    return found
+
+
+@caught_by("process_reward", "credit_is_not_early")
+@dovetail.declares(examples=SUMS)
+def at_the_sign(completions, ends):
+    """1.0 for each right sum of completions, at the token that ends it; `ends` says where tokens end."""
+    return _credited(completions, ends, 3)
+
+
+@right("process_reward")
+@dovetail.declares(examples=SUMS)
+def at_the_result(completions, ends):
+    """1.0 for each right sum of completions, at the token that ends it; `ends` says where tokens end."""
+    return _credited(completions, ends, 4)
+
+
+@right("process_reward")
+@dovetail.declares(examples=[({"completions": "a so\nb\n"}, {"completions": "a b"})])
+def where_a_line_is_closed(completions, ends):
+    """1.0 for the last token of text in which a line of completions ends, if a line break (ends) follows."""
+    found = []
+    for text, of_tokens in zip(completions, ends, strict=True):
+        values = [0.0] * len(of_tokens)
+        for each in re.finditer(r"\w(?=\n)", text):
+            values[next(number for number, end in enumerate(of_tokens) if end >= each.end())] = 1.0
+        found.append(values)
+    return found
+
+
+@attrs.frozen(kw_only=True)
+class _Guesses:
+    columns: ClassVar = ()
+
+    max_guesses: Annotated[int, Ge(1)] = 4
+
+    def reset(self, example: Any, rng: Any) -> Any:
+        return {"number": int(rng.integers(1, 100)), "guesses": 0}, ()
+
+    def step(self, state: Any, turn: Any, rng: Any) -> Any:
+        state = state | {"guesses": state["guesses"] + 1}
+        right = turn.text.strip() == str(state["number"])
+        done = right or state["guesses"] > self.max_guesses
+        said = () if done else ({"role": "user", "content": "No."},)
+        return Step(state=state, messages=said, reward=float(right), done=done)
+
+
+@caught_by("interaction", "ends_on_its_last_turn")
+@attrs.frozen(kw_only=True)
+class OneMoreThanItSays(_Guesses):
+    """A number is to be guessed."""
+
+
+@right("interaction")
+@attrs.frozen(kw_only=True)
+class AsManyAsItSays(_Guesses):
+    """A number is to be guessed.
+
+    Args:
+        max_guesses: turns of an episode, at most.
+    """
+
+    def step(self, state: Any, turn: Any, rng: Any) -> Any:
+        step = super().step(state, turn, rng)
+        over = step.done or step.state["guesses"] >= self.max_guesses
+        return attrs.evolve(step, done=over, messages=() if over else step.messages)

@@ -1,4 +1,4 @@
-"""Claims about what names say: the sizes of a task's splits, whose examples a seed may not move, and metrics."""
+"""Claims about sizes: of splits, whose examples a seed may not move, of episodes, and of metrics that are shares."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from dovetail.errors import DovetailError
+from dovetail.protocols import Turn
 from dovetail.registry import Component
 from dovetail.step.parts import split_metrics
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
@@ -18,10 +19,14 @@ from dovetail_kit.conformance.given import GIVEN
 from dovetail_kit.conformance.subject import Subject, allows, said_of
 from dovetail_kit.conformance.suites.curricula import PROMPTS, SAMPLES, generator_of
 from dovetail_kit.conformance.suites.data import MANY, SPLITS, first_of, task_of
+from dovetail_kit.conformance.suites.episodes import TEXTS, begun
 from dovetail_kit.conformance.suites.texts import REWARDS, is_pure, records_of, short, starts_processes
 
 SIZE: Final = re.compile(rf"^(?:(?:n|num|most|max)_)?({'|'.join(SPLITS)})_(?:size|examples|records|count)$")
 OF_EACH: Final = re.compile(r"\b(per|each|every)\b", re.IGNORECASE)
+OF_TURNS: Final = re.compile(r"(^|_)(turns|steps|moves|guesses|rounds|attempts|tries)$")
+MOST: Final = re.compile(r"^(max|most)_")
+AT_MOST: Final = re.compile(r"\bat most\b|\bno more than\b", re.IGNORECASE)
 WHATEVER_THE_SEED: Final = re.compile(
     r"[^.;]*\b(?:(?:whatever|not on|independent of|regardless of) the|same (?:for|with) (?:every|any|all)) seeds?\b"
     r"[^.;]*"
@@ -48,6 +53,46 @@ def as_many_as_it_says(subject: Subject) -> None:
             count = len(task_of(subject).examples(found[1]))
             if count > most:
                 raise Failed(f"'{name}' is {most}, and the split {found[1]} has {count} examples")
+
+
+def _limits_of_turns(subject: Subject) -> Iterator[str]:
+    """Yield the whole numbers that are the most turns of an episode, by their name or their line in the docstring."""
+    for name, value in subject.params.items():
+        told = said_of(subject.component, name)
+        if type(value) is int and OF_TURNS.search(name) and (MOST.search(name) or AT_MOST.search(told)):
+            yield name
+
+
+@check("interaction", fix="Say done=True on the turn whose number, from 1 on, is the limit: count + 1 >= max_turns.")
+def ends_on_its_last_turn(subject: Subject) -> None:
+    """An episode that fails ends on the turn that a number called `max_turns` or the like allows, not on the one after.
+
+    A policy that may guess four times is given a fifth, and every figure by number of turns is that of another game.
+    """
+    for name in _limits_of_turns(subject):
+        longest = {limit: _longest(subject, name, limit) for limit in (3, 5) if allows(subject.component, name, limit)}
+        if len(longest) > 1 and all(turns == limit + 1 for limit, turns in longest.items()):
+            told = " and ".join(f"{turns} turns where '{name}' is {limit}" for limit, turns in longest.items())
+            raise Failed(f"the longest episodes have {told}")
+
+
+def _longest(subject: Subject, name: str, limit: int) -> int | None:
+    """Return the turns of the longest of some episodes; None if the limit does not go with the other settings."""
+    try:
+        interaction: Any = Subject(subject.component, {**subject.given, name: limit}).bind()
+        return max(_turns_of(interaction, text, 3 * limit) for text in TEXTS)
+    except (DovetailError, Inapplicable, ValueError):
+        return None
+
+
+def _turns_of(interaction: Any, text: str, most: int) -> int:
+    state, rng = begun(interaction, 0)
+    for turn in range(most):
+        step = interaction.step(state, Turn(text=text, number=turn), rng)
+        if step.done:
+            return turn + 1
+        state = step.state
+    return most
 
 
 def _keeps_its_splits(component: Component) -> bool:
