@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import attrs
+import numpy as np
 import pytest
 
 import dovetail
@@ -18,6 +19,8 @@ from dovetail_kit.conformance.check import Failed, Inapplicable, applicable, che
 from dovetail_kit.conformance.claims import CLAIMS
 from dovetail_kit.conformance.page import page
 from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.suites import texts
+from dovetail_kit.conformance.unneeded import unneeded
 from dovetail_kit.conformance.verdict import Verdict, judge, report
 
 ROOT = Path(__file__).parents[3]
@@ -167,3 +170,60 @@ def test_a_number_that_does_nothing_is_refused_with_the_data_on_which_it_was_tri
     ):
         (check,) = (each for each in checks(kind) if each.name == "every_number_counts")
         assert re.match(data, judge(check, Subject(component(target, kind))).seen)
+
+
+def test_the_ranges_of_whole_numbers_and_of_what_is_true_or_false_are_told_too():
+    def few_calls(mask, tool_calls, truncated, *, most: int = 40):
+        return mask & ((tool_calls <= 40) & ~truncated)[:, None]
+
+    (check,) = (each for each in checks("completion_filter") if each.name == "every_number_counts")
+    seen = judge(check, Subject(component(few_calls, "completion_filter"))).seen
+    assert re.search(r"'most' = 40 .* tool_calls from 0 to \d+, truncated true in \d+% of the places$", seen)
+
+
+def test_the_text_that_takes_long_is_named_also_where_a_reward_catches_everything(monkeypatch):
+    def careless(completions):
+        found = []
+        for text in completions:
+            try:
+                while text.count(",") > 1000:
+                    pass
+                found.append(float(len(text)))
+            except Exception:
+                found.append(0.0)
+        return found
+
+    monkeypatch.setattr(texts, "SECONDS", 0.4)
+    (check,) = (each for each in checks("reward") if each.name == "hostile_texts")
+    seen = judge(check, Subject(component(careless, "reward"))).seen
+    assert seen.startswith("the hostile texts take more than 0.4 s of processor time, most of it for 'commas', '<reas")
+
+
+@attrs.frozen(kw_only=True)
+class Drawn:
+    """Sums that are drawn independently of one another from a stock.
+
+    Args:
+        train_size: examples of `train`.
+        stock: different sums.
+    """
+
+    declares: ClassVar = {"repeats": True}
+    columns: ClassVar = ("answer",)
+
+    train_size: int = 20
+    stock: int = 1000
+
+    def corpus(self):
+        return ["1 + 1 ="]
+
+    def examples(self, split):
+        numbers = np.random.default_rng(8).integers(0, self.stock, self.train_size if split == "train" else 0)
+        return [{"prompt": f"{number} + 1 =", "answer": str(number + 1)} for number in numbers.tolist()]
+
+
+def test_that_examples_may_come_twice_is_not_called_unneeded_where_they_do_in_a_larger_split():
+    drawn = component(Drawn, "task")
+    assert list(unneeded(Subject(drawn))) == []
+    (said,) = unneeded(Subject(drawn, {"stock": 2**40}))
+    assert said.startswith("repeats=True may be left out")

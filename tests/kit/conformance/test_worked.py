@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import jax  # noqa: F401 - a name of an example
 import jax.numpy as jnp
 import numpy as np  # noqa: F401 - a name of an example
@@ -11,7 +13,7 @@ from dovetail.registry import Component, Origin
 from dovetail_kit.conformance.check import UNWORKED, Failed, Inapplicable
 from dovetail_kit.conformance.outputs import only_written_otherwise
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.worked import examples_of_its_docstring
+from dovetail_kit.conformance.suites.worked import examples_of_its_docstring, first_failure
 
 pytest_plugins = ["pytester"]
 
@@ -100,6 +102,22 @@ def test_a_result_whose_numbers_agree_is_told_to_be_written_otherwise(wanted, go
     found = only_written_otherwise(report)
     assert said in found
     assert found.startswith("the numbers agree: ") or (not said and not found)
+
+
+def test_an_array_in_the_call_is_not_one_in_the_result():
+    report = "Failed example:\n    f(np.array([0]))\nExpected:\n    ['0']\nGot:\n    ['0.0']\n"
+    assert only_written_otherwise(report) == ""
+
+
+def test_of_a_long_result_the_first_difference_is_told():
+    lines = [f"{number} is {number}" for number in range(60)]
+    other = [*lines[:40], "40 is 41", *lines[41:]]
+    shown = ["\n".join(f"    {line}" for line in each) for each in (lines, other)]
+    report = f"{'*' * 70}\nFile 'f.py', line 2\nFailed example:\n    f()\nExpected:\n{shown[0]}\nGot:\n{shown[1]}\n"
+    assert first_failure(report) == "Failed example: f() Expected in line 41: '40 is 40' Got: '40 is 41'"
+    wanted, got = (repr([0.5] * 90 + [last]) for last in (1.5, 2.5))
+    report = f"{'*' * 70}\nFile 'f.py', line 2\nFailed example:\n    f()\nExpected:\n    {wanted}\nGot:\n    {got}\n"
+    assert re.search(r"in line 1: \.\.\.'.*0\.5, 1\.5\]' Got: \.\.\.'.*0\.5, 2\.5\]'$", first_failure(report))
 
 
 def test_the_failure_says_so_first(monkeypatch):

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 
-class TooLong(Exception):
-    """Something has taken more processor time than it may."""
+class TooLong(BaseException):
+    """Something has taken more processor time than it may; no `except Exception` of a component is to catch it."""
 
 
 @contextlib.contextmanager

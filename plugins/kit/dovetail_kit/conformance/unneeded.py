@@ -43,7 +43,8 @@ def suspects(component: Component) -> list[str]:
 
 
 def unneeded(subject: Subject) -> Iterator[str]:
-    """Yield what to say of each claim without which the component passes every check that the claim concerns.
+    """Yield what to say of each claim without which the component passes every check that the claim concerns, and of
+    which nothing else shows that it is true.
 
     >>> from dovetail.registry import current
     >>> list(unneeded(Subject(current().get("loss_agg", "token_mean"))))
@@ -58,9 +59,16 @@ def unneeded(subject: Subject) -> Iterator[str]:
             spared = [check for check in applying if check not in before]
             others = [check for check in applying if check in before and _reads(check, claim)]
             needed = not spared or not all(_passes(check, other) for check in (*spared, *others))
-        if not needed:
+        if not needed and not _is_true(claim, subject):
             names = listing((check.name for check in spared), 6)
             yield f"{claim}={component.declares[claim]} may be left out: it passes {names} without it, too"
+
+
+def _is_true(claim: str, subject: Subject) -> bool:
+    """Tell whether a claim is seen to be true, although the checks, which look at little, pass without it."""
+    from dovetail_kit.conformance.suites.elsewhere import comes_twice  # the checks need all kinds to be registered
+
+    return claim == "repeats" and comes_twice(subject)
 
 
 @contextlib.contextmanager

@@ -67,7 +67,7 @@ def returns_what_it_announces(subject: Subject) -> None:
             )
 
 
-def _promised(component: Component) -> tuple[float, float] | None:
+def promised(component: Component) -> tuple[float, float] | None:
     """Return the range that the section on the result says the numbers are in."""
     found = RETURNS.search(inspect.getdoc(component.load()) or "")
     if found is None:
@@ -80,7 +80,7 @@ def _promised(component: Component) -> tuple[float, float] | None:
 
 @check(
     *ARRAYS,
-    when=lambda component: _promised(component) is not None,
+    when=lambda component: promised(component) is not None,
     fix="Compare the formula in the docstring with the code, term by term; or correct what the docstring says.",
 )
 def keeps_its_word(subject: Subject) -> None:
@@ -88,19 +88,18 @@ def keeps_its_word(subject: Subject) -> None:
 
     What leaves the range that its formula has is not that formula.
     """
-    promised = _promised(subject.component)
-    assert promised is not None
+    said = promised(subject.component)
+    assert said is not None
     case = ArrayCase.of(subject)
     for fields in _given(case):
         value = case.run(fields).value
         everywhere = not on_batch(subject.component)  # a forward pass has no mask
         seen = np.asarray(value if everywhere else value[read_where(value, fields["mask"])], np.float64)
         low, high = float(seen.min(initial=np.inf)), float(seen.max(initial=-np.inf))
-        slack = ROUNDING * max(1.0, *(abs(end) for end in promised if np.isfinite(end)))
-        if low < promised[0] - slack or high > promised[1] + slack:
+        slack = ROUNDING * max(1.0, *(abs(end) for end in said if np.isfinite(end)))
+        if low < said[0] - slack or high > said[1] + slack:
             raise Failed(
-                f"its docstring promises numbers from {promised[0]:g} to {promised[1]:g}; they are from {low:.6g} to"
-                f" {high:.6g}"
+                f"its docstring promises numbers from {said[0]:g} to {said[1]:g}; they are from {low:.6g} to {high:.6g}"
             )
 
 

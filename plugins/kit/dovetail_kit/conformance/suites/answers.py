@@ -26,6 +26,8 @@ from dovetail_kit.conformance.suites.texts import (
     starts_processes,
 )
 
+ANSWERS = ("answer", "answers", "target", "truth", "ground_truth", "solution", "label", "gold", "expected", "reference")
+"""Names of the column that has the right answer."""
 NUMBERS = (1_373_531, 2_486_420, 3_597_539, 4_606_648)
 """No completion of any other check has these."""
 APART = ("1", "10", "100", "42", "1.5", "15", "7", "-7")
@@ -47,20 +49,56 @@ def good_of(subject: Subject) -> tuple[dict[str, Any], str]:
         Inapplicable: if no example is of that form.
     """
     for record, _ in subject.declared.get("examples", ()):
-        answer = record.get("answer")
-        if (
-            isinstance(answer, str)
-            and re.fullmatch(r"\d+", answer)
-            and re.search(rf"\b{answer}\b", record["completions"])
-        ):
-            return dict(record), answer
+        for answer in _numbers_in(record.get(_column_of(record))):
+            if re.search(rf"\b{answer}\b", record["completions"]) and _is_compared(subject, record, answer):
+                return dict(record), answer
     raise Inapplicable("no example has an answer that is a number and stands in the completion")
 
 
+def _is_compared(subject: Subject, record: dict[str, Any], answer: str) -> bool:
+    """Tell whether the answer is what decides. A text in the column `answer` is taken for that; a number in another
+    column may be the sum that an equation is to have, and one of a list may be one of several that are all wanted.
+    """
+    if isinstance(record.get(ANSWERS[0]), str):
+        return True
+    other = NUMBERS[0]
+    wrong, right = (spelt(record, answer, other, true) for true in (answer, other))
+    good, bad, as_good = call_apart(subject, [dict(record), wrong, right])
+    if None in (good, bad, as_good):
+        return False
+    return bool(np.sum(bad) < np.sum(good)) and equal_within(as_good, good, ROUNDING)
+
+
+def _column_of(record: dict[str, Any]) -> str:
+    """Return the column with the right answer, which not everybody calls `answer`."""
+    found = [name for name in ANSWERS if name in record]
+    return found[0] if len(found) == 1 else ANSWERS[0]
+
+
+def _numbers_in(answer: Any) -> list[str]:
+    """Return the digits of an answer that is a whole number, a text of one, or one of several that are as good."""
+    given = answer if isinstance(answer, list | tuple) else [answer]
+    return [str(each) for each in given if type(each) in (int, str) and re.fullmatch(r"[0-9]+", str(each))]
+
+
 def spelt(record: dict[str, Any], answer: str, said: Any, true: Any) -> dict[str, Any]:
-    """Return a record with another number in its text, and another answer."""
-    text = re.sub(rf"\b{answer}\b", str(said), record["completions"])
-    return record | {"completions": text, "answer": str(true)}
+    """Return a record with another number in its text, and another answer, of the type that its answers have.
+
+    Raises:
+        Inapplicable: if its answers are whole numbers, and this one is not.
+    """
+    text, column = re.sub(rf"\b{answer}\b", str(said), record["completions"]), _column_of(record)
+    return record | {"completions": text, column: _of_its_type(record[column], str(true))}
+
+
+def _of_its_type(like: Any, true: str) -> Any:
+    if isinstance(like, list | tuple):
+        return type(like)([_of_its_type(like[0], true)])
+    if isinstance(like, str):
+        return true
+    if not re.fullmatch(r"-?[0-9]+", true):
+        raise Inapplicable("its answers are whole numbers")
+    return int(true)
 
 
 @check(

@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import tempfile
 import time
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any, Final
 from unittest import mock
 
+from dovetail.errors import DovetailError
 from dovetail_kit.conformance.again import ERROR, told
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.clock import TooLong, limited
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.data import first_of, opened, task_of
 from dovetail_kit.conformance.suites.devices import ASKED_AGAIN, answers_of, name_of
@@ -20,6 +24,10 @@ from dovetail_kit.conformance.suites.texts import is_pure
 
 EARLIER = 12
 JOURNAL = "metrics.jsonl"
+LONG: Final = 10_000
+SIZE: Final = re.compile(r"(^|_)(size|count|limit|examples|records|rows)$")
+PATIENCE: Final = 10
+"""Seconds of processor time for many examples."""
 DISTINCT = 0.95
 """The share of different examples among the first ones; small made-up tasks draw some twice."""
 
@@ -64,6 +72,29 @@ def distinct(subject: Subject) -> None:
         examples = [repr(sorted(example.items(), key=str)) for example in first_of(task.examples(split))]
         if len(set(examples)) < DISTINCT * len(examples):
             raise Failed(f"of the first {len(examples)} {split} examples {len(set(examples))} are different")
+
+
+def comes_twice(subject: Subject) -> bool:
+    """Tell whether an example of a task comes twice in ten thousand, also with larger splits than its own; true if that
+    takes too long to be known.
+    """
+    larger = {name: LONG for name, size in subject.params.items() if SIZE.search(name) and type(size) is int}
+    try:
+        with limited(PATIENCE):
+            return any(_has_twice(subject.bind(**sizes)) for sizes in ({}, larger))
+    except (DovetailError, Inapplicable, ValueError):
+        return False  # it has no more than it has by default
+    except TooLong:
+        return True
+
+
+def _has_twice(task: Any) -> bool:
+    """Tell whether an example of a split comes twice."""
+    for split in ("train", "eval"):
+        examples = [repr(sorted(example.items(), key=str)) for example in first_of(task.examples(split), LONG)]
+        if len({*examples}) < len(examples):
+            return True
+    return False
 
 
 @check("sink", fix="Copy what you are given before you change it.")

@@ -382,7 +382,7 @@ def no_number_is_no_answer(subject: Subject) -> None:
     """
     interaction: Any = subject.bind()
     for seed in range(EPISODES):
-        state, _ = _begun(interaction, seed)
+        state, _ = begun(interaction, seed)
 
         def answer(text: str, state: Any = state, seed: int = seed) -> Any:
             step = interaction.step(state, Turn(text=text, number=0), np.random.default_rng(seed))
@@ -406,14 +406,14 @@ def regret_is_no_luck(subject: Subject) -> None:
     """
     interaction: Any = subject.bind()
     for seed, text in itertools.product(range(EPISODES), SMALL):
-        state, rng = _begun(interaction, seed)
+        state, rng = begun(interaction, seed)
         metrics = interaction.step(state, Turn(text=text, number=0), rng).metrics
         for name in REGRET & {*metrics}:
             if metrics[name] < -1e-6:
                 raise Failed(f"after a first turn of '{text}' the metric '{name}' is {metrics[name]:.6g}")
 
 
-def _begun(interaction: Any, seed: int) -> tuple[Any, np.random.Generator]:
+def begun(interaction: Any, seed: int) -> tuple[Any, np.random.Generator]:
     """Return the state of an episode that begins, and its generator.
 
     Raises:

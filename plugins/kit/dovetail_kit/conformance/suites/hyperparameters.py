@@ -44,6 +44,8 @@ OF_TIME: Final = re.compile(r"time_?(limit|out)|deadline|retries|workers|threads
 DISTANCE: Final = re.compile(r"eps|clip|delta|range|width")
 """In names, that a bound is how far from something, so that a lower one may be larger than the upper one."""
 LARGE, SMALL = 3, 0.3
+UNTOLD: Final = ("mask", "group_ids", "role_ids")
+"""What is read for its places and its labels, of which a range says nothing."""
 
 
 @check(*ARRAYS, when=on_batch, name="every_number_counts", fix=FIX)
@@ -238,15 +240,20 @@ def _sensible(subject: Subject, name: str, values: tuple[float, ...]) -> tuple[f
 
 def _ranges(case: ArrayCase) -> str:
     """Say how long the completions of the batches are, and from where to where the numbers are that are read."""
-    lowest, highest = dict[str, float](), dict[str, float]()
+    seen = dict[str, list[np.ndarray]]()
     for fields in _batches(case):
-        for name in case.component.reads:
-            if batch.is_array(fields[name]) and batch.is_float(fields[name]):
-                numbers = fields[name][fields["mask"]] if fields[name].shape == fields["mask"].shape else fields[name]
-                lowest[name] = min(lowest.get(name, np.inf), float(numbers.min()))
-                highest[name] = max(highest.get(name, -np.inf), float(numbers.max()))
-    told = [f"{name} from {lowest[name]:.3g} to {highest[name]:.3g}" for name in lowest]
+        for name in set(case.component.reads) - {*UNTOLD}:
+            if batch.is_array(fields[name]) and (batch.is_float(fields[name]) or fields[name].dtype.kind in "biu"):
+                shaped = fields[name].shape == fields["mask"].shape
+                seen.setdefault(name, []).append(fields[name][fields["mask"]] if shaped else fields[name].ravel())
+    told = [_range_of(name, np.concatenate(seen[name])) for name in case.component.reads if name in seen]
     return ", ".join([f"{batch.ROWS} completions of up to {batch.TOKENS} tokens", *told])
+
+
+def _range_of(name: str, values: np.ndarray) -> str:
+    if values.dtype.kind == "b":
+        return f"{name} true in {values.mean():.0%} of the places"
+    return f"{name} from {float(values.min()):.3g} to {float(values.max()):.3g}"
 
 
 def _batches(case: ArrayCase) -> Iterator[batch.Fields]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
-import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,7 +25,6 @@ ROUNDING = 1e-6
 MADE_UP = {"prompt": "What is 6 * 7?", "answer": "42"}
 """The columns of a record where no example is declared."""
 VOTES = ("it is {}", "<answer>{}</answer>", "#### {}", r"\boxed{{{}}}")
-NUMBERS = ("0", "41", "43", "0.001", "-1000000", "1000000")
 SECONDS = 20
 """Processor time for all hostile texts together; careful code takes far less than one second."""
 
@@ -291,12 +291,32 @@ def hostile_texts(subject: Subject) -> None:
         with limited(SECONDS):
             found = _returned(subject, columns, len(records), params)
     except TooLong:
-        raise Failed(f"the hostile texts take more than {SECONDS} s of processor time") from None
+        slow = _slowest(subject, list(texts), columns, params)
+        raise Failed(f"the hostile texts take more than {SECONDS:g} s of processor time{slow}") from None
     for label, record, value in zip(texts, records, found, strict=True):
         try:
             _fits(subject, value, record["completions"])
         except Failed as error:
             raise Failed(f"'{label}': {error}") from None
+
+
+def _slowest(subject: Subject, labels: Sequence[str], columns: list[list[Any]], params: dict[str, Any]) -> str:
+    """Say which text takes longest by itself, with what its completion begins; nothing if none can be told."""
+    taken = dict[int, float]()
+    for number in range(len(labels)):
+        began, most = time.process_time(), SECONDS / 4
+        with contextlib.suppress(Exception, TooLong), limited(most):  # one that raises is told of once it is in time
+            _returned(subject, [[column[number]] for column in columns], 1, params)
+        taken[number] = time.process_time() - began
+        if taken[number] >= most:
+            break
+    slowest = max(taken, key=lambda number: taken[number])
+    text = (
+        columns[subject.component.reads.index("completions")][slowest]
+        if "completions" in subject.component.reads
+        else ""
+    )
+    return f", most of it for '{labels[slowest]}', {short(text)}"
 
 
 def _made_of(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -338,25 +358,6 @@ def examples(subject: Subject) -> None:
         best, worst = (value if value is None else np.sum(value) for value in call_on(subject, [good, bad]))
         if best is None or worst is None or not best > worst:
             raise Failed(f"{short(good['completions'])} gets {best!r}, and {short(bad['completions'])} gets {worst!r}")
-
-
-@check("reward", claim="range", when=is_pure, fix="Declare the lowest and the highest possible score.")
-def within_range(subject: Subject) -> None:
-    """No score is outside the declared range.
-
-    Weights, bounds and pass rates of a config are chosen by the range that is declared.
-    """
-    low, high = subject.declared["range"]
-    records = records_of(subject)
-    if not starts_processes(subject):
-        records += [record | {"completions": _other_number(record, number)} for record in records for number in NUMBERS]
-    for record, value in zip(records, call_on(subject, records), strict=True):
-        if value is not None and not low <= value <= high:
-            raise Failed(f"{short(record['completions'])} gets {value!r}, outside {low} to {high}")
-
-
-def _other_number(record: dict[str, Any], number: str) -> str:
-    return re.sub(r"-?\d+(\.\d+)?", number, str(record["completions"]))
 
 
 @check("reward_manager", fix="Use np.nansum and the like on the table, and return NaN where a whole row is NaN.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import string
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -16,6 +18,8 @@ from dovetail_kit.conformance.suites.texts import call_on, is_pure, records_of, 
 
 PAD: Final = " so it goes on and on "
 """Words that earn nothing in most rewards, and that end no sentence."""
+NO_WORD: Final = f"{string.punctuation}{string.whitespace}"
+ENDS: Final = re.compile(r"\btoken\b[^.;:]{0,60}\b(?:ends?|completes?)\b(?!`)")
 WIDTH: Final = 3
 
 
@@ -96,6 +100,36 @@ def _ends(text: str, width: int) -> list[int]:
 def _credit(subject: Subject, like: dict[str, Any], text: str, ends: list[int]) -> np.ndarray:
     (found,) = call_on(subject, [like | {"completions": text, "ends": ends}])
     return np.zeros(len(ends)) if found is None else np.asarray(found, float)
+
+
+def _says_where_it_ends(component: Component) -> bool:
+    """Tell whether it goes by the text alone, and its docstring says that credit is where something ends."""
+    told = " ".join(component.doc.partition("Args:")[0].split())
+    return places(component) and {*component.reads} == {"completions", "ends"} and bool(ENDS.search(told))
+
+
+@check(
+    "process_reward",
+    when=_says_where_it_ends,
+    fix="Find the token by the end of the whole match, match.end(), and not by that of its first part.",
+)
+def credit_is_not_early(subject: Subject) -> None:
+    """If its docstring says that credit is at the token that ends something, there is as much if the text ends there.
+
+    Credit at the sign of an equation, before the number that it is for, is given to what has not been written yet.
+    """
+    for text, like in _placed(subject):
+        credit = _credit(subject, like, text, _ends(text, 1))
+        place = int(np.flatnonzero(credit)[0])
+        behind = text[place + 1 :]
+        marks = behind[: len(behind) - len(behind.lstrip(NO_WORD))]  # what may have to close it
+        begun = text[: place + 1]
+        others = (begun, begun + marks, f"{begun}{marks}\n", f"{begun}{marks}{PAD}", f"{begun}{marks}\n\n{PAD}")
+        if not any(np.any(_credit(subject, like, each, _ends(each, 1))) for each in others):
+            raise Failed(
+                f"the first credit of {short(text)} is at its character {place}, {text[place]!r}, and {short(begun)},"
+                " which ends there, gets none"
+            )
 
 
 @check("process_reward", "reward", when=is_pure, fix="Append to each metric for every completion; NaN if it has none.")

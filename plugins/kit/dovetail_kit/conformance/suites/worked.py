@@ -6,6 +6,7 @@ import doctest
 import functools
 import inspect
 import io
+import itertools
 import re
 import sys
 from collections.abc import Callable
@@ -27,6 +28,9 @@ ESCAPED: Final = 'A "\\n" in a docstring is the end of a line: begin the docstri
 OF_JAX: Final = ("For simplicity, JAX has removed", "----------")
 """What JAX says of its frames behind an error."""
 RAISED: Final = "Exception raised:"
+LONGEST: Final = 300
+"""Characters of what is said of an example; of a longer result the first difference is shown."""
+PART: Final = 90
 FLAGS: Final = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -62,7 +66,34 @@ def first_failure(report: str) -> str:
     _, *told = [line for line in lines if line and not line.startswith(OF_JAX)]
     if RAISED in told:
         told = [*told[: told.index(RAISED) + 1], told[-1]]
-    return " ".join(told)[:300]
+    whole = " ".join(told)
+    return whole if len(whole) <= LONGEST else _first_difference(told) or whole[:LONGEST]
+
+
+def _first_difference(told: list[str]) -> str:
+    """Return the first line of a long result that is another one, with what it should be; empty if there is none.
+
+    >>> _first_difference(["Failed example:", "f()", "Expected:", "a", "b", "Got:", "a", "c"])
+    "Failed example: f() Expected in line 2: 'b' Got: 'c'"
+    """
+    if not {"Expected:", "Got:"} <= {*told}:
+        return ""
+    expected, got = told.index("Expected:"), told.index("Got:")
+    pairs = itertools.zip_longest(told[expected + 1 : got], told[got + 1 :], fillvalue="")
+    for number, (wanted, found) in enumerate(pairs, 1):
+        if wanted not in (found, "..."):
+            shorter = min(len(wanted), len(found))
+            same = next((at for at in range(shorter) if wanted[at] != found[at]), shorter)
+            shown = [_around(text, same) for text in (wanted, found)]
+            return f"{' '.join(told[:expected])[:PART]} Expected in line {number}: {shown[0]} Got: {shown[1]}"
+    return ""
+
+
+def _around(text: str, place: int) -> str:
+    """Return the part of a text around a place, as a message quotes it."""
+    begin = max(place - PART // 3, 0) if len(text) > PART else 0
+    part = repr(text[begin : begin + PART])
+    return f"{'...' * (begin > 0)}{part}{'...' * (begin + PART < len(text))}"
 
 
 def run_examples(target: Any, names: dict[str, Any] | None = None) -> tuple[int, str]:
