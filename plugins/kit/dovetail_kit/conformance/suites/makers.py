@@ -18,7 +18,9 @@ from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.hyperparameters import FIX, numbers_of, others, refuse_unseen
 from dovetail_kit.conformance.suites.models import make_model, token_batch
 
-OF_COMPUTING: Final = re.compile(r"chunk|block|tile|unroll|remat|drop|max_|length|limit|capacity|aux|balance|router")
+OF_COMPUTING: Final = re.compile(
+    r"chunk|block|tile|unroll|remat|drop|noise|jitter|loss|smooth|max_|length|limit|capacity|aux|balance|router"
+)
 """In names, that a number decides how a model is computed or trained, or matters beyond the length of a few tokens."""
 
 
@@ -37,7 +39,7 @@ def every_number_of_a_model_counts(subject: Subject) -> None:
     numbers = {name: value for name, value in numbers_of(subject).items() if not OF_COMPUTING.search(name)}
     if not numbers:
         return
-    weights, hidden = _shown(subject, {})
+    weights, computed = _shown(subject, {})
     unseen = {}
     for name, value in numbers.items():
         tried = []
@@ -46,23 +48,25 @@ def every_number_of_a_model_counts(subject: Subject) -> None:
                 changed = _shown(subject, {name: other}, alike=weights)
             except (Inapplicable, ArithmeticError, AssertionError, LookupError, TypeError, ValueError):
                 continue  # it does not go with the other numbers
-            if changed is None or not np.array_equal(changed[1], hidden, equal_nan=True):
+            if changed is None or not np.array_equal(changed[1], computed, equal_nan=True):
                 tried = []
                 break
             tried.append(other)
         if tried:
             unseen[name] = tried
-    refuse_unseen(subject, unseen, f"in the weights, and in the hidden states of {hidden.shape[1]} tokens")
+    refuse_unseen(subject, unseen, f"in the weights, and in hidden states and logits of {computed.shape[1]} tokens")
 
 
 def _shown(subject: Subject, changed: dict[str, Any], alike: dict[str, Any] | None = None) -> Any:
-    """Return the weights of a model and its hidden states; None if its weights are not those that are given."""
+    """Return the weights of a model with its hidden states and logits; None if its weights are not those given."""
     model = make_model(Subject(subject.component, {**subject.given, **changed}))
     weights = _parameters(model)
     if alike is not None and not _equal(weights, alike):
         return None
     tokens, mask = token_batch()
-    return weights, np.where(mask[..., None], np.asarray(model(tokens, mask)[0], np.float32), 0.0)
+    hidden = model(tokens, mask)[0]
+    computed = np.concatenate([np.asarray(each, np.float32) for each in (hidden, model.logits(hidden))], axis=-1)
+    return weights, np.where(mask[..., None], computed, 0.0)
 
 
 def _equal(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
