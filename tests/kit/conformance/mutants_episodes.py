@@ -59,6 +59,18 @@ def without_a_word(query: str) -> str:
     return query
 
 
+@caught_by("tool", "no_answer_is_nan")
+def mean(numbers: list[float]) -> float:
+    """Take a mean."""
+    return sum(numbers) / len(numbers) if numbers else float("nan")
+
+
+@caught_by("tool", "no_answer_is_nan")
+def root(number: float) -> dict[str, float]:
+    """Take the root of a number less one."""
+    return {"root": (number - 1) ** 0.5 if number >= 1 else float("nan")}
+
+
 _COUNT = itertools.count()
 
 

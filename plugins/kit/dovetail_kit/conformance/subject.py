@@ -13,6 +13,8 @@ from dovetail.ranges import bounds, plain, union_of
 from dovetail.registry import REQUIRED, Component, current, has_float
 from dovetail_kit.conformance.check import Inapplicable
 
+MOST = 512
+"""The largest number of steps or groups that is waited for."""
 GUESSES = (8, 1, 0.5)
 """Tried in turn for a number that has no default."""
 
@@ -101,6 +103,14 @@ class Subject:
 def allows(component: Component, name: str, value: float) -> bool:
     """Tell whether the annotation of a hyperparameter allows a value."""
     return all(bound.holds(value) for bound in bounds(component.hints[name]))
+
+
+def longest(subject: Subject) -> int:
+    """Return the largest whole number that it has by default, or declares, and that may be one of steps or groups to
+    wait for; the same whatever number is tried.
+    """
+    values = {**subject.component.params, **subject.declared.get("settings", {})}.values()
+    return max((value for value in values if isinstance(value, int) and value <= MOST), default=0)
 
 
 def said_of(component: Component, name: str) -> str:

@@ -25,27 +25,27 @@ def generator_of(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def _scores(chosen: np.ndarray, seed: int) -> np.ndarray:
+def _scores(chosen: np.ndarray, seed: int, prompts: int = PROMPTS) -> np.ndarray:
     """Return scores of the chosen prompts, whose means differ; some scores are missing, and all of some prompts."""
-    scores = (generator_of(seed).random((len(chosen), SAMPLES)) * PROMPTS < chosen[:, None]).astype(float)
+    scores = (generator_of(seed).random((len(chosen), SAMPLES)) * prompts < chosen[:, None]).astype(float)
     scores[0, 1:] = np.nan
     scores[-1] = np.nan if seed % 2 else scores[-1]
     return scores
 
 
-def steps_of(curriculum: Any, count: int, steps: int = 5) -> State:
+def steps_of(curriculum: Any, count: int, steps: int = 5, prompts: int = PROMPTS) -> State:
     """Go through some steps; return the last state.
 
     Raises:
         Failed: if a step chooses what it may not.
     """
-    state = curriculum.init(PROMPTS)
+    state = curriculum.init(prompts)
     for step in range(steps):
         chosen = np.asarray(curriculum.choose(state, count, generator_of(step)))
         is_index = chosen.shape == (count,) and np.issubdtype(chosen.dtype, np.integer)
-        if not is_index or chosen.min() < 0 or chosen.max() >= PROMPTS:
-            raise Failed(f"asked for {count} of {PROMPTS} prompts, in step {step} it chooses {chosen.tolist()}")
-        state, _ = split_metrics(curriculum.update(state, chosen, _scores(chosen, step)))
+        if not is_index or chosen.min() < 0 or chosen.max() >= prompts:
+            raise Failed(f"asked for {count} of {prompts} prompts, in step {step} it chooses {chosen.tolist()}")
+        state, _ = split_metrics(curriculum.update(state, chosen, _scores(chosen, step, prompts)))
     return state
 
 

@@ -200,15 +200,17 @@ def tool_of(subject: Subject) -> Tool:
     return tool
 
 
-def called(tool: Tool, text: str, state: Any = None) -> Any:
-    """Return what a tool answers, or the exception whose message the model reads.
+def called(tool: Tool, text: str, state: Any = None, *, empty: bool = False) -> Any:
+    """Return what a tool answers, or the exception whose message the model reads; its lists may be empty.
 
     Raises:
         Failed: if it changes its arguments.
     """
     try:
         types = schema(tool)["function"]["parameters"]["properties"]
-        given = arguments(tool, {name: _example_of(said, text) for name, said in types.items()}, state)
+        made = {name: _example_of(said, text) for name, said in types.items()}
+        made |= {name: [] for name, value in made.items() if empty and isinstance(value, list)}
+        given = arguments(tool, made, state)
     except (DovetailError, ValueError) as error:
         raise Inapplicable(f"it cannot be called with made-up arguments: {error}") from error
     before = copy.deepcopy(given)
@@ -246,6 +248,28 @@ def answers_alike(subject: Subject) -> None:
             raise Failed(f"called with {text!r} it answers {answer!r}, and later {again!r}")
     if before != (random.getstate(), repr(np.random.get_state())):  # noqa: NPY002
         raise Failed("it draws from a random number generator of the whole process")
+
+
+@check("tool", fix="Raise an exception whose message says what is wrong with the call, such as ValueError.")
+def no_answer_is_nan(subject: Subject) -> None:
+    """No number that it answers is NaN, also where it is called with zero, an empty text or an empty list.
+
+    The model reads `nan` as if it were an answer, and a sum that it goes into has none.
+    """
+    tool = tool_of(subject)
+    for text in ("", *STEADY):
+        for empty in (False, True):
+            answer = called(tool, text, empty=empty)
+            if _has_nan(answer.reward if isinstance(answer, Result) else answer):
+                raise Failed(f"called with {'empty lists' if empty else repr(text)} it answers {answer!r}")
+
+
+def _has_nan(answer: Any) -> bool:
+    if isinstance(answer, Mapping):
+        return any(map(_has_nan, answer.values()))
+    if isinstance(answer, list | tuple):
+        return any(map(_has_nan, answer))
+    return isinstance(answer, float) and bool(np.isnan(answer))
 
 
 @check(

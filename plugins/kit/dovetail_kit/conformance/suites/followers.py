@@ -12,6 +12,8 @@ from dovetail_kit.conformance.compare import finite, same
 from dovetail_kit.conformance.subject import Subject, allows
 
 STEPS = 1000
+LATE = 1_024_000
+"""A step that bfloat16 has, and that every small number divides but those with a 3 or a 7."""
 
 
 def _moved(subject: Subject, step: Any) -> tuple[Any, Any]:
@@ -108,16 +110,42 @@ def a_larger_decay_moves_less(subject: Subject) -> None:
     fix="Take the policy's weights where step % every == 0, and the role's own otherwise.",
 )
 def every_so_many_steps(subject: Subject) -> None:
-    """With a number called `every`, the weights move in as many steps as it says: with 5, in 8 of 40.
+    """With a number called `every`, the weights move in as many steps as it says: with 5, in 8 of 40, and in 8 of the
+    40 steps after 1,024,000 if in any.
 
-    With the branches exchanged, weights that should rest are those of the policy in all other steps.
+    With the branches exchanged, weights that should rest are those of the policy in all other steps. In too few digits
+    a late step is a multiple of everything.
     """
     weights = jnp.linspace(-1, 1, 6)
     follower = subject.bind(every=5)
-    moved = 0
-    for step in range(1, 41):
-        given = {"weights": {"kernel": weights}, "policy": {"kernel": 0.5 * weights}, "step": jnp.int32(step)}
-        after = follower(*(given[name] for name in subject.component.reads))
-        moved += int(jnp.any(after["kernel"] != weights))
-    if not 7 <= moved <= 9:
-        raise Failed(f"with 'every' = 5 the weights move in {moved} of 40 steps")
+    for begin in (0, LATE):
+        moved = 0
+        for step in range(begin + 1, begin + 41):
+            given = {"weights": {"kernel": weights}, "policy": {"kernel": 0.5 * weights}, "step": jnp.int32(step)}
+            after = follower(*(given[name] for name in subject.component.reads))
+            moved += int(jnp.any(after["kernel"] != weights))
+        if not 7 <= moved <= 9 and (moved or not begin):
+            raise Failed(f"with 'every' = 5 the weights move in {moved} of the 40 steps from {begin + 1:,} on")
+
+
+@check(
+    "follower",
+    when=lambda component: "rate" in component.params,
+    fix="Move by `rate` of the difference: w + rate * (policy - w).",
+)
+def a_larger_rate_moves_more(subject: Subject) -> None:
+    """The larger a number called `rate` is, the more the weights move; with 0, where its range has it, not at all.
+
+    With the two shares exchanged, a reference that should lag by a hundred steps is the policy of the step before.
+    """
+    moved = {}
+    for rate in (0.0, 0.1, 0.8):
+        if allows(subject.component, "rate", rate):
+            weights = jnp.linspace(-1, 1, 6)
+            given = {"weights": {"kernel": weights}, "policy": {"kernel": 0.5 * weights}, "step": jnp.int32(1)}
+            after = subject.bind(rate=rate)(*(given[name] for name in subject.component.reads))
+            moved[rate] = float(jnp.abs(after["kernel"] - weights).max())
+    sizes = list(moved.values())
+    if sizes != sorted(sizes) or moved.get(0.0):
+        told = ", ".join(f"{size:.6g} with {rate:g}" for rate, size in moved.items())
+        raise Failed(f"towards a policy that is 0.5 away the weights move by {told}")

@@ -17,7 +17,7 @@ from dovetail.registry import Component
 from dovetail.step.parts import split_metrics
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.states import differing
-from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.subject import Subject, longest
 from dovetail_kit.conformance.suites.curricula import PROMPTS, SAMPLES, generator_of
 from dovetail_kit.conformance.suites.data import opened
 from dovetail_kit.conformance.suites.elsewhere import JOURNAL
@@ -35,10 +35,10 @@ CLEAR = 0.02
 ABREAST = 4
 
 
-def _wandered(curriculum: Any, score: float) -> set[int]:
+def _wandered(curriculum: Any, score: float, rounds: int) -> set[int]:
     """Return the prompts that come where every completion has this score."""
     state, seen = curriculum.init(PROMPTS), set()
-    for step in range(ROUNDS):
+    for step in range(rounds):
         chosen = np.asarray(curriculum.choose(state, 3, generator_of(step)))
         seen |= set(chosen.tolist())
         state, _ = split_metrics(curriculum.update(state, chosen, np.full((3, SAMPLES), score)))
@@ -47,14 +47,16 @@ def _wandered(curriculum: Any, score: float) -> set[int]:
 
 @check("curriculum", fix="Draw from the generator, or go on to the next prompts.")
 def reaches_every_prompt(subject: Subject) -> None:
-    """Every prompt comes in 200 steps, whether completions succeed or fail.
+    """Every prompt comes in 200 steps, and as many more as its largest whole number, whether completions succeed or
+    fail.
 
     A prompt that never comes is one that the dataset need not have had.
     """
-    seen = set().union(*(_wandered(subject.bind(), score) for score in (0.0, 1.0)))
+    rounds = ROUNDS + longest(subject)
+    seen = set().union(*(_wandered(subject.bind(), score, rounds) for score in (0.0, 1.0)))
     missing = sorted(set(range(PROMPTS)) - seen)
     if missing:
-        raise Failed(f"of {PROMPTS} prompts {listing(map(str, missing))} never came in {ROUNDS} steps")
+        raise Failed(f"of {PROMPTS} prompts {listing(map(str, missing))} never came in {rounds} steps")
 
 
 @check("curriculum", fix="Leave scores that are NaN out: np.nanmean of those that have any; return what is learnt.")
@@ -80,7 +82,8 @@ def learns_from_scores_that_are_there(subject: Subject) -> None:
 
 @check("replay", fix="Put the groups whose scores differ into the buffer, and return them in a later step.")
 def something_joins(subject: Subject) -> None:
-    """In six steps whose groups have mixed scores, some group joins a later one.
+    """In 40 steps whose groups have mixed scores, and as many more as the largest of its whole numbers, some group
+    joins a later one.
 
     A buffer that nothing leaves costs memory and changes nothing.
     """
@@ -88,15 +91,17 @@ def something_joins(subject: Subject) -> None:
         raise Failed(f"nothing has joined in {len(history_of(subject))} steps")
 
 
-def _left(subject: Subject, records: list[tuple[int, dict[str, float]]]) -> tuple[str, dict[str, bytes]]:
-    """Return what a sink has printed and written after some records, but for the place where it wrote."""
+def left_by(
+    subject: Subject, records: list[tuple[int, dict[str, float]]], total: int = 6
+) -> tuple[str, dict[str, bytes]]:
+    """Return what a sink has printed and written after records of a run, but for the place where it wrote."""
     with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()) as printed:
         folder = Path(place, "run")
         folder.mkdir()
         lines = [json.dumps({"phase": "rl", "step": step} | figures) for step, figures in records]
         (folder / JOURNAL).write_text("".join(f"{line}\n" for line in lines))  # which a sink may read
         with contextlib.redirect_stderr(printed):
-            sink = opened(subject, folder, 6, 0)
+            sink = opened(subject, folder, total, 0)
             for step, figures in records:
                 sink.write(step, dict(figures))
             sink.close()
@@ -120,7 +125,7 @@ def keeps_every_record(subject: Subject) -> None:
     records = [
         (step, {"reward/mean": step / 7, "loss": 2.0 - step / 5, "eval/accuracy": step / 9}) for step in range(1, 7)
     ]
-    if _left(subject, records) == _left(subject, records[-1:]):
+    if left_by(subject, records) == left_by(subject, records[-1:]):
         raise Failed("it leaves the same after six records as after the last one alone")
 
 
@@ -135,12 +140,12 @@ def tells_records_apart(subject: Subject) -> None:
     def records(shift: float, later: int, slope: float = 0.01) -> list[tuple[int, dict[str, float]]]:
         return [(step + later, dict.fromkeys(names, shift + slope * step)) for step in range(1, RECORDS + 1)]
 
-    before = _left(subject, records(0.0, 0))
-    if _left(subject, records(0.3, 0)) == before:
+    before = left_by(subject, records(0.0, 0))
+    if left_by(subject, records(0.3, 0)) == before:
         raise Failed("it leaves the same whether figures are 0.01 to 0.3 or 0.31 to 0.6")
-    if _left(subject, records(0.123, 0, 0.0)) == _left(subject, records(0.123, 0, 1e-4)):
+    if left_by(subject, records(0.123, 0, 0.0)) == left_by(subject, records(0.123, 0, 1e-4)):
         raise Failed("it leaves the same whether figures are 0.123 throughout, or rise by 0.0001 from step to step")
-    if _left(subject, records(0.0, 2)) == before:
+    if left_by(subject, records(0.0, 2)) == before:
         raise Failed(f"it leaves the same for the steps 1 to {RECORDS} and for the steps 3 to {RECORDS + 2}")
 
 
@@ -154,7 +159,7 @@ def takes_what_each_record_has(subject: Subject) -> None:
     before: dict[str, float] = {"loss": 0.5}
 
     def left(*later: dict[str, float]) -> Any:
-        return _left(subject, [(1, before), *((2 + number, before | each) for number, each in enumerate(later))])
+        return left_by(subject, [(1, before), *((2 + number, before | each) for number, each in enumerate(later))])
 
     low, high = (left(dict.fromkeys(names, figure)) for figure in (0.25, 0.75))
     if low == high:
@@ -176,7 +181,7 @@ def a_nan_hides_nothing_else(subject: Subject) -> None:
         others = {
             name: figure + 0.01 * number for number, name in enumerate(("reward/mean", "kl/mean", "eval/accuracy"))
         }
-        return _left(subject, [(1, {"loss": 0.5}), (2, {"loss": worst, **others}), (3, {"loss": worst, **others})])
+        return left_by(subject, [(1, {"loss": 0.5}), (2, {"loss": worst, **others}), (3, {"loss": worst, **others})])
 
     if left(0.25, 0.75) == left(0.25, 0.5):
         raise Inapplicable("it writes the same whatever these figures are")
@@ -192,7 +197,7 @@ def names_what_it_writes(subject: Subject) -> None:
     Rows with more cells than the header of their table are read as other columns, or not at all.
     """
     first, later = {"loss": 0.5}, {"eval/zeugma": 0.8125, "loss": 0.25}
-    printed, files = _left(subject, [(1, first), (2, later)])
+    printed, files = left_by(subject, [(1, first), (2, later)])
     texts = [printed, *(content.decode(errors="ignore") for content in files.values())]
     for text in texts:
         if "0.8125" in text and "zeugma" not in text and "loss" in text:
@@ -205,8 +210,8 @@ def forgets_other_runs(subject: Subject) -> None:
 
     The trials of a sweep share a process, and a default that is one object for all would show each trial those before.
     """
-    _left(subject, [(1, {"loss": 0.5, "eval/zeugma": 0.25})])
-    printed, files = _left(subject, [(1, {"loss": 0.5})])
+    left_by(subject, [(1, {"loss": 0.5, "eval/zeugma": 0.25})])
+    printed, files = left_by(subject, [(1, {"loss": 0.5})])
     if "zeugma" in printed or any(b"zeugma" in content for content in files.values()):
         raise Failed("after a run with the figure eval/zeugma it leaves that name of one without it, too")
 
@@ -219,7 +224,7 @@ def counts_in_full(subject: Subject) -> None:
     """
 
     def files(tokens: float) -> dict[str, bytes]:
-        return _left(subject, [(step, {"loss": 0.5, "tokens/total": tokens + step}) for step in range(1, 4)])[1]
+        return left_by(subject, [(step, {"loss": 0.5, "tokens/total": tokens + step}) for step in range(1, 4)])[1]
 
     count = 12345677.0
     if files(count) != files(3 * count) and files(count) == files(count + 1):
@@ -234,7 +239,7 @@ def small_figures_in_full(subject: Subject) -> None:
     """
 
     def files(lr: float) -> dict[str, bytes]:
-        return _left(subject, [(step, {"loss": 0.5, "lr": lr}) for step in range(1, 4)])[1]
+        return left_by(subject, [(step, {"loss": 0.5, "lr": lr}) for step in range(1, 4)])[1]
 
     if files(0.125) != files(0.25) and files(1.25e-7) == files(2.5e-7):
         raise Failed("it writes the same whether lr is 1.25e-07 or 2.5e-07")

@@ -35,6 +35,8 @@ FEW, LITTLE = 20, 0.02
 DECAY = "decay"
 DELAY = re.compile(r"\b(every|interval|period|patience|window|delay|warmup)")
 """Names of numbers by which a controller may act later than it observes."""
+RAMP = re.compile(r"(^|_)(ramp|warm_?up|anneal\w*|grow\w*|rises?|over|steps|updates)(_|$)")
+"""Names of numbers of updates over which a target grows."""
 HUGE = 1e6
 NEVER_NEGATIVE = re.compile(r"count|var|std|deviation|square|samples|visits")
 
@@ -116,6 +118,31 @@ def keeps_what_it_adds_up(subject: Subject) -> None:
     fixed = {name for name in first if np.array_equal(first[name], elsewhere[name])}
     for name in sorted(fixed - moved):
         raise Failed(f"in {len(OBSERVED)} steps state['{name}'] stays {np.asarray(first[name]).tolist()}")
+
+
+@check(*CONTROLLERS, fix="Keep numbers in jnp.float32, and counts in jnp.int32.")
+def keeps_every_digit(subject: Subject) -> None:
+    """Its state is in full precision, and in 300 steps no count in it wraps round.
+
+    In half precision a coefficient of 1 that is to rise by 0.1 % stays what it is, and a count stays at 256; one of
+    eight bits is negative from step 128 on.
+    """
+    controller = subject.bind(**subject.floats)
+    state = controller.init(START)
+    if not isinstance(state, dict):
+        raise Inapplicable("its state is not a dict: see the check 'state_under_scan'")
+    half = [name for name, value in state.items() if value.dtype.name in ("bfloat16", "float16")]
+    if half:
+        raise Failed(f"state['{half[0]}'] is in {state[half[0]].dtype}")
+    update = jax.jit(controller.update)
+    for step in range(LONG + LONG // 2):
+        after = update(state, jnp.float32(OBSERVED[step % len(OBSERVED)]), jnp.int32(64))
+        for name, value in after.items():
+            if jnp.issubdtype(value.dtype, jnp.integer):
+                leap = np.abs(np.asarray(value).astype(object) - np.asarray(state[name]).astype(object))
+                if np.any(leap >= 2 ** (8 * value.dtype.itemsize - 1)):
+                    raise Failed(f"in step {step + 1} state['{name}'] goes from {state[name]} to {value}")
+        state = after
 
 
 def differ(state: Any, other: Any) -> bool:
@@ -234,8 +261,8 @@ def what_was_just_observed_counts(subject: Subject) -> None:
     controller = subject.bind(**subject.floats)
     state, coefficients = controller.init(START), []
     for _ in range(3):
-        low, high = (controller.update(state, jnp.float32(value), jnp.int32(64)) for value in (0.01, 5.0))
-        coefficients.append((float(controller.coef(low)), float(controller.coef(high))))
+        low, least, high = (controller.update(state, jnp.float32(value), jnp.int32(64)) for value in (0.01, 0.0, 5.0))
+        coefficients += [(float(controller.coef(each)), float(controller.coef(high))) for each in (least, low)]
         state = controller.update(state, jnp.float32(0.3), jnp.int32(64))
     if all(low == high for low, high in coefficients):
         raise Failed(f"after 0.01 nats and after 5 the coefficient is {coefficients[-1][0]:.6g}")
@@ -258,22 +285,40 @@ def takes_negative_estimates(subject: Subject) -> None:
 
 @check(
     *CONTROLLERS,
-    when=lambda component: "target" in component.params,
+    when=lambda component: "target" in component.params and not component.declares.get("scheduled"),
     fix="Move by how far the observation is from the target; begin a running mean with the first observation.",
 )
 def rests_at_its_target(subject: Subject) -> None:
     """If what is observed is 1 % above its `target`, and if 1 % below, the coefficient does not move the same way.
 
     A controller that moves at its target cannot hold it: a band that lies beside it, or a mean that begins at zero,
-    drives the policy from where it should be.
+    drives the policy from where it should be. Of a target that grows over some updates, as a number called `ramp` or
+    `warmup` may say, it is what it grows to.
     """
-    target = float(subject.params["target"] or 0.0)
-    below, above = (float(_pushed(subject, target * by)[FEW - 1]) for by in (0.99, 1.01))
-    if min(below, above) > (1 + LITTLE) * START or max(below, above) < (1 - LITTLE) * START:
+    target, tried = float(subject.params["target"] or 0.0), _without_ramps(subject)
+    below, above = (_pushed(tried, target * by) for by in (0.99, 1.01))
+    starts = (
+        (START, START) if tried is subject else (float(below[1]), float(above[1]))
+    )  # what is left of a ramp is over
+    moved = [float(curve[FEW - 1]) / start for curve, start in zip((below, above), starts, strict=True)]
+    if min(moved) > 1 + LITTLE or max(moved) < 1 - LITTLE:
         raise Failed(
-            f"where the target, {target:g}, is missed by 1 % in {FEW} steps, the coefficient goes from {START:g} to"
-            f" {below:.6g} if it is from below, and to {above:.6g} if it is from above"
+            f"where the target, {target:g}, is missed by 1 % in {FEW} steps, the coefficient goes from {starts[0]:.6g}"
+            f" to {below[FEW - 1]:.6g} if it is from below, and from {starts[1]:.6g} to {above[FEW - 1]:.6g} if it is"
+            " from above"
         )
+
+
+def _without_ramps(subject: Subject) -> Subject:
+    """Return a controller whose target is there at once: what says over how many updates it grows is 0, or 1."""
+    component = subject.component
+    least = {
+        name: next((value for value in (0, 1) if allows(component, name, value)), None)
+        for name, value in subject.params.items()
+        if RAMP.search(name) and isinstance(value, int | float)
+    }
+    changed = {name: type(subject.params[name])(value) for name, value in least.items() if value is not None}
+    return Subject(component, {**subject.given, **changed}) if changed else subject
 
 
 def _decays(component: Component) -> bool:

@@ -12,7 +12,7 @@ from dovetail.errors import listing
 from dovetail.registry import Component
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.states import differing, shapes
-from dovetail_kit.conformance.subject import Subject, allows
+from dovetail_kit.conformance.subject import Subject, allows, longest
 
 FRESH, ROWS, TOKENS, PROMPT = 3, 4, 5, 2
 STEPS = 6
@@ -44,6 +44,7 @@ def _fresh(step: int) -> Batch:
         "truncated": np.zeros((FRESH, ROWS), bool),
         "scores": scores,
         "score_table": scores[..., None],
+        "column_of_the_task": rng.random((FRESH, ROWS), np.float32),  # of which there may be any
     }
 
 
@@ -57,14 +58,19 @@ def _step(replay: Any, state: Any, step: int, fresh: Batch) -> tuple[Batch, Any,
 
 
 def history_of(subject: Subject) -> list[tuple[Batch, Any]]:
-    """What has joined each of some steps, and the state after it."""
+    """What has joined each of some steps, and the state after it: of six, or as many as it takes until groups have
+    joined most of six.
+    """
 
     def make() -> list[tuple[Batch, Any]]:
         replay = subject.bind()
-        state, found = replay.init(_empty()), []
-        for step in range(STEPS):
+        state, found, joined = replay.init(_empty()), [], 0
+        for step in range(MANY + longest(subject)):
             earlier, state, _ = _step(replay, state, step, _fresh(step))
             found.append((earlier, state))
+            joined += bool(earlier["mask"].any())
+            if len(found) >= STEPS and joined >= STEPS - 1:
+                break
         return found
 
     return subject.once("history", make)
@@ -148,7 +154,7 @@ def resumes_replaying(subject: Subject) -> None:
     A run that is killed continues from a checkpoint bit for bit.
     """
     history = history_of(subject)
-    for step in range(1, STEPS):
+    for step in range(1, len(history)):
         loaded = pickle.loads(pickle.dumps(history[step - 1][1]))
         earlier, after, _ = _step(subject.bind(), loaded, step, _fresh(step))
         differ = differing(earlier, history[step][0]) + differing(after, history[step][1])
@@ -158,13 +164,14 @@ def resumes_replaying(subject: Subject) -> None:
 
 @check("replay", fix="Where the buffer is full, let new groups take the places of others: index modulo capacity.")
 def goes_on_taking_in(subject: Subject) -> None:
-    """In 40 steps, whose scores spread more and more, some group of the second half joins a later step.
+    """In 40 steps, and as many more as the largest of its whole numbers, whose scores spread more and more, some group
+    of the second half joins a later step.
 
     A buffer that is full once and for all replays what the policy did at the beginning of the run.
     """
-    replay = subject.bind()
+    replay, many = subject.bind(), MANY + longest(subject)
     state, late = replay.init(_empty()), list[bytes]()
-    for step in range(MANY):
+    for step in range(many):
         fresh = _fresh(step)
         fresh["scores"] = fresh["scores"] * np.float32(1 + step) * np.array([[1.0], [-1.0], [1.0]], np.float32)
         fresh["score_table"] = fresh["scores"][..., None]
@@ -172,9 +179,9 @@ def goes_on_taking_in(subject: Subject) -> None:
         joined = np.flatnonzero(earlier["mask"].any(axis=(1, 2)))
         if any(earlier["tokens"][group].tobytes() in late for group in joined):
             return
-        if step >= MANY // 2:
+        if step >= many // 2:
             late += [group.tobytes() for group in fresh["tokens"]]
-    raise Failed(f"of the groups from step {MANY // 2} on, none has joined a step until step {MANY}")
+    raise Failed(f"of the groups from step {many // 2} on, none has joined a step until step {many}")
 
 
 @check("replay", fix="Advance the place where the next group is stored, and keep it in the state.")
@@ -183,14 +190,14 @@ def fills_its_places(subject: Subject) -> None:
 
     A buffer that is written to at the same place in each step stays empty elsewhere, and empty groups join instead.
     """
-    replay = subject.bind()
+    replay, many = subject.bind(), 2 * (MANY + longest(subject))
     state, joined = replay.init(_empty()), []
-    for step in range(MANY):
+    for step in range(many):
         earlier, state, _ = _step(replay, state, step, _fresh(step))
-        joined += [earlier["mask"].any(axis=(1, 2))] * (step >= MANY // 2)
+        joined += [earlier["mask"].any(axis=(1, 2))] * (step >= many // 2)
     share = float(np.mean(joined))
     if 0 < share < HALF:
-        raise Failed(f"from step {MANY // 2} to {MANY}, of the groups that join {share:.0%} have a token")
+        raise Failed(f"from step {many // 2} to {many}, of the groups that join {share:.0%} have a token")
 
 
 @check(

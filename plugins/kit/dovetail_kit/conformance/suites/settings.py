@@ -17,7 +17,7 @@ from dovetail.ranges import plain
 from dovetail.registry import Component
 from dovetail_kit.conformance.again import told
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
-from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.subject import Subject, longest
 from dovetail_kit.conformance.suites.curricula import PROMPTS, generator_of, steps_of
 from dovetail_kit.conformance.suites.episodes import TURNS, played
 from dovetail_kit.conformance.suites.hyperparameters import FIX, numbers_of, others, refuse_unseen
@@ -44,6 +44,7 @@ COURSES: Final = (
 )
 """Curves of a trial: level, rising fast and slowly, falling, and both."""
 LIMIT: Final = re.compile(r"turns|steps|moves|guesses|rounds")
+MANY_PROMPTS: Final = 50
 SEVERAL: Final = (1, 2, 3, 5, 20)
 """Numbers of other trials."""
 
@@ -59,7 +60,9 @@ def _texts(subject: Subject) -> list[Any]:
 
 def _choices(subject: Subject) -> list[Any]:
     curriculum: Any = subject.bind()
+    longer = longest(subject) // 2
     states = [steps_of(curriculum, count) for count in (3, PROMPTS)]
+    states += [steps_of(curriculum, 5, steps, MANY_PROMPTS) for steps in {5, longer} - {0}]
     chosen = [curriculum.choose(state, 5, generator_of(seed)).tolist() for state in states for seed in range(20)]
     return [*chosen, *([array.tolist() for array in state.values()] for state in states)]
 
@@ -115,7 +118,8 @@ SHOWN: Final[dict[str, Callable[[Subject], list[Any]]]] = {
 OF_TEXTS: Final = "on its examples, answers near 42, and texts of up to 3,000 characters"
 DATA: Final = {
     "adapter": "on a model of width 16",
-    "curriculum": f"after 5 steps with {PROMPTS} prompts, whose scores are 0 or 1",
+    "curriculum": f"after 5 steps, and half as many as its largest whole number says, with {PROMPTS} and with"
+    f" {MANY_PROMPTS} prompts, whose scores are 0 or 1",
     "early_stopping": "on curves of up to 20 values at the steps 0 to 95 of 100, which are level at -100, 0.3 or 5, or"
     " rise or fall by up to 0.05 a step, beside 1 to 20 other trials that rise to 0 to 19",
     "follower": "over 203 steps towards a policy of half the weights",

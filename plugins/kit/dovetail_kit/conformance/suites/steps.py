@@ -23,6 +23,8 @@ OF_THE_MEAN = ("b1", "beta1", "mean_decay")
 FLAT = {"w": jnp.zeros(3)}
 LONG = 300
 SPIKES = (1.0, 5.0, 1.0, 100.0)
+LATE, TOLERANCE, SOME = 40, 0.05, 0.2
+"""So many steps are looked at; of what rounding does to steep curves, so much and so often is allowed."""
 LEAST = 0.01
 """What must be left of a step after 300 steps along the same gradient: AdaGrad's is 6 % of the first."""
 
@@ -245,3 +247,34 @@ def reads_what_it_needs(subject: Subject) -> None:
     far = [[float(schedule(jnp.int32(step), jnp.int32(total))) for step in (8, 500)] for total in (1000, 2000)]
     if np.ptp(curves[1] + far[1]) > 0 and np.ptp(curves, axis=0).max() == 0 and np.ptp(far, axis=0).max() == 0:
         raise Failed("it varies with the step, and is the same in runs of 10, 40, 1,000 and 2,000 steps")
+
+
+@check(
+    "lr_schedule",
+    "schedule",
+    fix="Convert the step to jnp.float32 before you multiply: a product of whole numbers wraps round at 2,147,483,648.",
+)
+def late_steps_do_not_overflow(subject: Subject) -> None:
+    """In runs of up to a million steps its values are those that 64 bits give.
+
+    The square of step 46,341 does not fit into 32 bits. It is negative from there on, and so may be the rate.
+    """
+    for total in (10_000, 1_000_000):
+        steps = np.linspace(1, total, LATE).astype(int)
+        here = _values(subject, steps, total)
+        try:
+            with jax.enable_x64(True), jax.numpy_dtype_promotion("standard"):
+                exactly = _values(subject, steps, total)
+        except (TypeError, ValueError):  # it names types of 32 bits, which do not mix
+            return
+        apart = np.abs(here - exactly) > TOLERANCE * np.abs(exactly).max(initial=0)
+        if np.mean(apart) > SOME:
+            first = int(np.argmax(apart))
+            raise Failed(
+                f"at step {steps[first]:,} of {total:,} it gives {here[first]:.6g}, and {exactly[first]:.6g} in 64 bits"
+            )
+
+
+def _values(subject: Subject, steps: np.ndarray, total: int) -> np.ndarray:
+    schedule = schedule_of(subject, subject.floats)
+    return np.array([float(schedule(jnp.asarray(int(step)), jnp.asarray(total))) for step in steps])

@@ -16,6 +16,9 @@ from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject, allows
 
 HOPELESS = -100.0
+LEVELS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0)
+CROWD = 60
+"""More trials than most rules wait for."""
 MANY = ONE = 9
 GRACE = re.compile(r"^(grace|grace_steps|min_steps|warmup_steps)$")
 
@@ -118,12 +121,49 @@ def stops_the_hopeless(subject: Subject) -> None:
                     f"a trial at {value:g} after {5 * length - 5} steps is stopped in one order of the others only"
                 )
             stopped |= value == HOPELESS and answers == {True}
-    if not stopped and not subject.declared.get("absolute"):
+    if not stopped and not subject.declared.get("absolute") and not _is_stopped_later(subject):
         raise Failed(f"a trial that stays at {HOPELESS:g}, where 20 others are at 0 and above, is never stopped")
+
+
+def _is_stopped_later(subject: Subject) -> bool:
+    """Return whether a hopeless trial is stopped beside many others that are evaluated at every step."""
+    others = [[(step, 0.01 * (trial * 7 % 20) * step) for step in range(101)] for trial in range(CROWD)]
+    return _is_ever_stopped(subject, [(step, HOPELESS) for step in range(101)], others)
 
 
 def _orders(others: list[Any]) -> tuple[list[Any], ...]:
     return others, others[::-1], others[7:] + others[:7]
+
+
+@check(
+    "early_stopping",
+    fix="Take one figure of each trial, and compare with these. A rule that is to pool all figures declares"
+    " expected_failures={'a_trial_has_one_vote': 'why'}.",
+)
+def a_trial_has_one_vote(subject: Subject) -> None:
+    """Among trials whose figures never change, it makes no difference that some of them are evaluated five times as
+    often.
+
+    A rule that pools all figures follows those of the trials that have most, which are the oldest.
+    """
+    rarely, often = range(0, 101, 5), range(101)
+    for place in np.arange(LEVELS[0] - 0.5, LEVELS[-1] + 1):
+        for length in (3, 10, 20):
+            curve = [(step, float(place)) for step in rarely[:length]]
+            verdicts = {}
+            for chosen, dense in (("no", ()), ("the best", LEVELS[4:]), ("the worst", LEVELS[:4])):
+                others = [[(step, level) for step in (often if level in dense else rarely)] for level in LEVELS]
+                verdicts[chosen] = bool(asked(subject, list(curve), others))
+                if verdicts[chosen] != verdicts["no"]:
+                    raise Failed(
+                        f"beside eight trials at 1 to 8, a trial at {place:g} is {_verb(verdicts['no'])} after"
+                        f" {curve[-1][0]} of 100 steps, and {_verb(verdicts[chosen])} where {chosen} four have five"
+                        " times as many figures"
+                    )
+
+
+def _verb(stops: bool) -> str:
+    return "stopped" if stops else "spared"
 
 
 @check(

@@ -13,7 +13,16 @@ from flax import nnx
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.compare import finite, same
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.models import LENGTH, ROWS, VOCABULARY, WITHIN, make_model, model_of, token_batch
+from dovetail_kit.conformance.suites.models import (
+    LENGTH,
+    ROWS,
+    VOCABULARY,
+    WITHIN,
+    make_model,
+    model_of,
+    tiny_model,
+    token_batch,
+)
 
 PROMPT = 5
 STACK = 4
@@ -176,3 +185,30 @@ def learns_through_the_prefix(subject: Subject) -> None:
     for path, leaf in jax.tree.leaves_with_path(gradient(shared=True)):
         name = jax.tree_util.keystr(path)
         same(leaf, whole[name], f"after a shared prefix: the gradient by {name}", within=1e-3)
+
+
+@check("adapter", slow=True, unless="loaded", fix="Read every parameter that is added, or add it to fewer layers.")
+def all_of_it_learns(subject: Subject) -> None:
+    """Everything that it adds has a gradient that is not zero, at first or after one step along the others'.
+
+    What is added and read nowhere costs memory, and an adapter that skips a part of its matrices learns less.
+    """
+    tokens, mask = token_batch()
+    adapted = subject.bind().apply(tiny_model(VOCABULARY), rngs=nnx.Rngs(1))
+    graphdef, added, rest = nnx.split(adapted, nnx.LoRAParam, ...)
+
+    @jax.jit
+    def gradient(added: Any) -> Any:
+        def loss(added: Any) -> Any:
+            model: Any = nnx.merge(graphdef, added, rest)
+            logits = model.logits(model(tokens, mask)[0])
+            return jnp.sum(jnp.where(mask[..., None], jnp.sin(logits), 0.0))
+
+        return jax.grad(loss)(added)
+
+    first = gradient(added)
+    moved = jax.tree.map(lambda value, slope: value - (STEP * slope).astype(value.dtype), added, first)
+    found, later = (jax.tree.leaves_with_path(nnx.to_pure_dict(each)) for each in (first, gradient(moved)))
+    for (path, leaf), (_, second) in zip(found, later, strict=True):
+        if not np.asarray(leaf, np.float32).any() and not np.asarray(second, np.float32).any():
+            raise Failed(f"the gradient by {jax.tree_util.keystr(path)} is zero everywhere")
