@@ -38,6 +38,23 @@ def test_what_is_of_the_same_sort_and_was_there_before(code, others):
     assert {ast.unparse(node): partners for node, partners in found.items()} == others
 
 
+@pytest.mark.parametrize(
+    ("made", "counted", "others"),
+    [
+        ("[2 * i for i in x]", "len(y)", False),
+        ("[2 * i for i in x]", "sum(y)", True),
+        ("[i for i in x if i]", "len(y)", True),
+        ("[i + j for i in x for j in x]", "len(y)", True),
+        ("g(x)", "len(y)", True),
+    ],
+)
+def test_a_list_is_as_long_as_what_it_has_an_item_for_each_of(made, counted, others):
+    function = ast.parse(f"def f(x):\n y = {made}\n return {counted}").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    found = {ast.unparse(node): partners for node, partners in partners_of(function, {}).items()}
+    assert ("x" in found.get("y", ())) == others
+
+
 def test_the_others_of_a_variable_are_told_together():
     code = "def f(x, y, z): return x"
     mutants = list(mutants_of(ast.parse(code), [code], Known()))

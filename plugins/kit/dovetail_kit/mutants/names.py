@@ -23,7 +23,8 @@ def partners_of(function: ast.FunctionDef, fields: Mapping[str, str]) -> Partner
     """Return, for each variable, attribute of `self` and key that is read, what else of its sort is there to be read.
 
     Of variables those count that have a value in an earlier line. Nothing is said of a variable that is only asked
-    whether it is there, or of which only the shape or the type is taken.
+    whether it is there, or of which only the shape or the type is taken; and where one is counted, nothing of a list
+    that has an item for each of its own.
 
     Args:
         function: a function or method, whose inner functions belong to it.
@@ -32,11 +33,13 @@ def partners_of(function: ast.FunctionDef, fields: Mapping[str, str]) -> Partner
     variables = _Variables(function)
     keys = _keys(function)
     found: dict[ast.AST, tuple[str, ...]] = {}
+    counted = {id(each) for node in ast.walk(function) if (each := _counted(node))}
     plain = {id(each) for node in ast.walk(function) for each in _without_value(node)}
     for node in ast.walk(function):
         match node:
             case ast.Name(ctx=ast.Load()) if id(node) not in plain:
-                found[node] = tuple(variables.instead_of(node))
+                equal = variables.as_long if id(node) in counted else set()
+                found[node] = tuple(each for each in variables.instead_of(node) if {each, node.id} not in equal)
             case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Load()) if name in fields:
                 sort = _type(fields[name])
                 found[node] = tuple(each for each in fields if each != name and _type(fields[each]) == sort)
@@ -52,6 +55,7 @@ class _Variables:
         self.since: dict[str, int] = {}
         self.sorts: dict[str, str] = {}
         self.converted: set[frozenset[str]] = set()
+        self.as_long: set[frozenset[str]] = set()
         for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
             if each.arg not in ("self", "cls"):
                 setting = _type(ast.unparse(each.annotation)) if each.annotation else ""
@@ -63,6 +67,8 @@ class _Variables:
                     self._add(name, node.lineno, _sort(name, value))
                     if source := _converted(value):
                         self.converted.add(frozenset((name, source)))
+                    if source := _one_by_one(value):
+                        self.as_long.add(frozenset((name, source)))
                 case ast.Name(id=name, ctx=ast.Store()):
                     self._add(name, node.lineno, _sort(name, None))
 
@@ -101,6 +107,21 @@ def _converted(value: ast.expr) -> str:
         names = {each.id for each in ast.walk(value) if isinstance(each, ast.Name)} - {"jnp", "np", *CONVERSIONS}
         return names.pop() if len(names) == 1 else ""
     return ""
+
+
+def _one_by_one(value: ast.expr) -> str:
+    """Return the name of what a list has an item for each item of; empty if there is no such thing."""
+    match value:
+        case ast.ListComp(generators=[ast.comprehension(iter=ast.Name(id=name), ifs=[])]):
+            return name
+    return ""
+
+
+def _counted(node: ast.AST) -> ast.Name | None:
+    match node:
+        case ast.Call(func=ast.Name(id="len"), args=[ast.Name() as counted]):
+            return counted
+    return None
 
 
 def _without_value(node: ast.AST) -> Iterator[ast.AST]:
