@@ -3,8 +3,14 @@
 import os
 from pathlib import Path
 
-EIGHT = os.environ | {
-    "JAX_PLATFORMS": "cpu",
-    "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8",
-    "PYTHONPATH": str(Path(__file__).parents[1]),
-}
+from tests.programs import shared
+
+EIGHT = (
+    os.environ
+    | shared()
+    | {
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count=8",
+        "PYTHONPATH": str(Path(__file__).parents[1]),
+    }
+)

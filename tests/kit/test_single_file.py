@@ -79,10 +79,11 @@ def test_the_examples_of_a_file_notice_every_change_of_what_it_computes(files, m
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["policy_loss", "reward", "sink"])
-def test_a_file_conforms(files, kind):
+def test_files_conform(files):
+    kinds = ("policy_loss", "reward", "sink")
+    named = [f"--dovetail-dist=my_{kind}.py" for kind in kinds]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--dovetail-dist=my_{kind}.py"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *named],
         cwd=files,
         env=os.environ | {"XDG_CACHE_HOME": str(files / "cache"), "JAX_PLATFORMS": "cpu"},
         capture_output=True,
@@ -90,6 +91,7 @@ def test_a_file_conforms(files, kind):
         check=False,
     )
     assert done.returncode == 0, done.stdout[-5000:]
+    assert tuple(re.findall(r"[1-9]\d* checks of my_(\w+)", done.stdout)) == kinds, done.stdout
 
 
 def test_the_command_says_how_to_try_it(tmp_path, monkeypatch, capsys):

@@ -7,7 +7,8 @@ from flax import nnx
 from tests.core.training.tiny import TINY
 
 from dovetail.config import load
-from dovetail.training.models import split
+from dovetail.training.models import in_mode, split
+from dovetail_memory import micro_batch
 from dovetail_memory.micro_batch import CPU_TOKENS, MEMORY_SHARE, Work, in_update, in_warm_start
 
 WORK = Work(rows=96, group_size=8, prompt_tokens=100, max_tokens=50)
@@ -52,6 +53,18 @@ def test_a_config_decides_it_together_with_the_model():
     assert in_update(config).choose(graphdef, weights) == 16
     long = attrs.evolve(in_update(config), rows=64, max_tokens=CPU_TOKENS // 8)
     assert long.choose(graphdef, weights) == 4
+
+
+def test_a_model_is_traced_once_before_and_after_its_mode_is_chosen():
+    """A start asks before it chooses, and the warm start once more with the choice."""
+    _, graphdef, weights = model()
+    first, *_, last = nnx.merge(graphdef, *weights).modes
+    chosen, frugal = (in_mode(graphdef, weights, mode) for mode in (first, last))
+    assert chosen != graphdef
+    micro_batch._bytes_per_token.cache_clear()
+    asked = [WORK.per_token(each, weights) for each in (graphdef, chosen, frugal)]
+    assert asked[0] == asked[1] > asked[2], "what is computed again is not kept"
+    assert micro_batch._bytes_per_token.cache_info().misses == 2
 
 
 def test_a_large_model_gets_less(monkeypatch):

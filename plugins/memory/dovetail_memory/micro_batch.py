@@ -18,7 +18,8 @@ from flax import nnx
 
 from dovetail.config import Config
 from dovetail.plan.sizes import mini_batch_size
-from dovetail.protocols import Weights
+from dovetail.protocols import Traits, Weights
+from dovetail.training.models import in_mode
 from dovetail_memory.device import memory_of
 
 CPU_TOKENS: Final = 1536
@@ -48,6 +49,9 @@ class Work:
 
     def per_token(self, graphdef: Any, weights: Weights) -> int:
         """Return the bytes per token that a decoder's forward pass stores for the backward pass."""
+        if modes := Traits.of(nnx.merge(graphdef, *weights)).modes:
+            # what a config leaves open computes as the first mode does: in it or not yet, a model is traced once
+            graphdef = in_mode(graphdef, weights, modes[0])
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), weights)
         leaves, structure = jax.tree.flatten(shapes)
         return _bytes_per_token(graphdef, structure, tuple(leaves), self.prompt_tokens + self.max_tokens)

@@ -1,6 +1,6 @@
 """Run by test_mesh.py in a process with eight devices: one step of collection and update under several meshes.
 
-Without the name of a variant it measures memory instead.
+Its arguments are a file to write, the name of a variant, and meshes such as 4x2; without a variant it measures memory.
 """
 
 import sys
@@ -89,16 +89,17 @@ def temporary(fsdp, vocabulary=VOCAB):
 
 if __name__ == "__main__":
     assert jax.device_count() == 8, jax.devices()
-    found = {
-        f"{variant}:{fsdp}x{tp}:{name}": value
-        for variant, overrides in VARIANTS.items()
-        if variant in sys.argv[2:]
-        for fsdp, tp in MESHES
-        for name, value in step(overrides, fsdp, tp).items()
-    }
-    if not found:
+    path, *words = sys.argv[1:]
+    if words:
+        variant, *meshes = words
+        found = {
+            f"{mesh}:{name}": value
+            for mesh in meshes
+            for name, value in step(VARIANTS[variant], *map(int, mesh.split("x"))).items()
+        }
+    else:
         found = {
             "activations": np.array([temporary(fsdp) for fsdp in (1, 8)]),
             "logits": np.array([temporary(fsdp, vocabulary=4096) for fsdp in (1, 8)]),
         }
-    np.savez(sys.argv[1], **found)
+    np.savez(path, **found)

@@ -24,41 +24,55 @@ from dovetail.training.loop import train
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="module", params=VARIANTS)
-def variant(request) -> str:
+TOGETHER = (MESHES[0], MESHES[-1])
+"""One device, and a mesh that cuts both rows and matrices: what goes wrong on either axis goes wrong there, too."""
+CASES = [
+    pytest.param(("full", MESHES), id="full"),
+    *(pytest.param((variant, TOGETHER), id=variant) for variant in ("dora", "sorted by length", "packed")),
+    # "full" has these meshes, and "dora" the factors of "lora" beside its magnitudes
+    *(
+        pytest.param((variant, MESHES), id=f"{variant}, every mesh", marks=pytest.mark.exhaustive)
+        for variant in VARIANTS
+        if variant != "full"
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request) -> tuple[str, tuple[tuple[int, int], ...]]:
     return request.param
 
 
 @pytest.fixture(scope="module")
-def found(variant: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
-    return on_eight_devices(tmp_path_factory.mktemp("mesh") / "found.npz", variant)
+def found(case, tmp_path_factory: pytest.TempPathFactory) -> dict[str, np.ndarray]:
+    variant, meshes = case
+    names = [f"{fsdp}x{tp}" for fsdp, tp in meshes]
+    return on_eight_devices(tmp_path_factory.mktemp("mesh") / "found.npz", variant, *names)
 
 
-def on_eight_devices(path: Path, *variants: str) -> dict[str, np.ndarray]:
-    command = [sys.executable, "-m", "tests.core.devices.sharded", str(path), *variants]
+def on_eight_devices(path: Path, *words: str) -> dict[str, np.ndarray]:
+    command = [sys.executable, "-m", "tests.core.devices.sharded", str(path), *words]
     done = subprocess.run(command, env=EIGHT, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return dict(np.load(path))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mesh", MESHES[1:], ids=lambda mesh: f"{mesh[0]}x{mesh[1]}")
-def test_loss_and_gradients_do_not_depend_on_the_mesh(found: dict[str, np.ndarray], variant: str, mesh) -> None:
-    names = [name.split(":", 2)[2] for name in found if name.startswith(f"{variant}:1x1:")]
+def test_loss_and_gradients_do_not_depend_on_the_mesh(found: dict[str, np.ndarray], case) -> None:
+    names = [name.split(":", 1)[1] for name in found if name.startswith("1x1:")]
     assert any("policy/blocks" in name for name in names)
     assert any("critic/" in name for name in names)
-    for name in set(names) - {"cut"}:
-        alone, together = found[f"{variant}:1x1:{name}"], found[f"{variant}:{mesh[0]}x{mesh[1]}:{name}"]
-        np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5, err_msg=name)
-    assert any(
-        np.abs(found[f"{variant}:1x1:{name}"]).max() > 1e-3 for name in names if name.startswith("policy/blocks")
-    )
+    for fsdp, tp in case[1][1:]:
+        for name in set(names) - {"cut"}:
+            alone, together = found[f"1x1:{name}"], found[f"{fsdp}x{tp}:{name}"]
+            np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5, err_msg=f"{fsdp}x{tp}: {name}")
+    assert any(np.abs(found[f"1x1:{name}"]).max() > 1e-3 for name in names if name.startswith("policy/blocks"))
 
 
 @pytest.mark.slow
-def test_parameters_are_really_cut(found: dict[str, np.ndarray], variant: str) -> None:
-    assert found[f"{variant}:1x1:cut"] == 0
-    assert all(found[f"{variant}:{fsdp}x{tp}:cut"] > 0 for fsdp, tp in MESHES[1:])
+def test_parameters_are_really_cut(found: dict[str, np.ndarray], case) -> None:
+    assert found["1x1:cut"] == 0
+    assert all(found[f"{fsdp}x{tp}:cut"] > 0 for fsdp, tp in case[1][1:])
 
 
 @pytest.mark.slow

@@ -162,19 +162,29 @@ def test_a_shared_prompt_is_read_with_its_choices(make):
         np.testing.assert_allclose(inside(batch, together[name]), inside(batch, apart[name]), atol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("how", [("train.packing=True",), ("train.length_buckets=2",), ("train.micro_batch_size=4",)])
-def test_neither_packing_nor_the_split_changes_an_update(how, make):
-    loss = (*PLAIN, "train.policy_loss=grpo", "train.kl_coef=0.1", "train.mini_batch_size=8")
+@pytest.fixture(scope="module")
+def updated(make):
+    """Return a function that updates with some settings; what it returns for the same ones is computed once."""
     batch = sampled()
     batch = with_choices(batch, other_choices(batch))
-    found = []
-    for overrides in ((*loss, "train.micro_batch_size=8"), (*loss, *how)):
-        algorithm, graphdef, weights = make(*overrides)
+
+    @functools.cache
+    def update(*overrides):
+        algorithm, graphdef, weights = make(*PLAIN, "train.policy_loss=grpo", *overrides)
         collected, measured = collect(algorithm, graphdef, weights, batch)
         moved, more = change(algorithm, graphdef, weights, collected)
-        found.append((moved, inside(batch, collected["old_logps"]), measured, more))
-    (moved, old, measured, more), (again, old_again, measured_again, more_again) = found
+        return moved, collected, measured, more
+
+    return update
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["train.packing=True", "train.length_buckets=2", "train.micro_batch_size=4"])
+def test_neither_packing_nor_the_split_changes_an_update(how, updated):
+    loss = ("train.kl_coef=0.1", "train.mini_batch_size=8")
+    moved, collected, measured, more = updated(*loss, "train.micro_batch_size=8")
+    again, collected_again, measured_again, more_again = updated(*loss, how)
+    old, old_again = (inside(each, each["old_logps"]) for each in (collected, collected_again))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), (moved, old), (again, old_again))
     for name, one, other in (
         ("field/old_choices/agreement", measured, measured_again),
@@ -186,14 +196,8 @@ def test_neither_packing_nor_the_split_changes_an_update(how, make):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("remat", ["dots_no_batch", "full"])
-def test_what_the_backward_pass_recomputes_changes_nothing(remat, make):
-    batch = sampled()
-    batch = with_choices(batch, other_choices(batch))
-    moved = []
-    for how in ("none", remat):
-        algorithm, graphdef, weights = make(*PLAIN, "train.policy_loss=grpo", f"model.pretrained.remat={how}")
-        collected, _ = collect(algorithm, graphdef, weights, batch)
-        moved.append(change(algorithm, graphdef, weights, collected)[0])
+def test_what_the_backward_pass_recomputes_changes_nothing(remat, updated):
+    moved = [updated(f"model.pretrained.remat={how}")[0] for how in ("none", remat)]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), *moved)
 
 
@@ -282,27 +286,32 @@ def test_grpo_with_several_updates_of_a_batch(tmp_path):
 AHEAD = ("train.staleness=1", "train.correction=['tis_token']", "train.packing=True", "train.lr=0.1")
 
 
+@pytest.fixture(scope="module")
+def ahead(tmp_path_factory):
+    """Return the settings of a run that samples ahead into packed rows, and its folder."""
+    place = tmp_path_factory.mktemp("ahead")
+    settings = small(place / "model", *AHEAD, "eval.every=None", "run.checkpoint_every=1")
+    train(load(None, settings), place / "run")
+    return settings, place / "run"
+
+
 @pytest.mark.slow
-def test_completions_of_older_weights_in_packed_rows(tmp_path):
-    train(load(None, small(tmp_path / "model", *AHEAD)), tmp_path / "run")
-    agreed = [
-        line["field/choices/agreement"] for line in records(tmp_path / "run") if "field/choices/agreement" in line
-    ]
+def test_completions_of_older_weights_in_packed_rows(ahead):
+    agreed = [line["field/choices/agreement"] for line in records(ahead[1]) if "field/choices/agreement" in line]
     assert agreed[0] == 1.0, "the first batch is of the weights that the step begins with"
     assert all(0.3 < each < 1.0 for each in agreed[1:])
     assert len(agreed) == 4
 
 
 @pytest.mark.slow
-def test_a_run_that_is_cut_off_replays_the_same_choices(tmp_path):
+def test_a_run_that_is_cut_off_replays_the_same_choices(ahead, tmp_path):
     """A batch in flight is drawn again with its own weights, so the experts are those of the first time."""
-    settings = small(tmp_path / "model", *AHEAD, "run.checkpoint_every=1")
-    train(load(None, settings), tmp_path / "whole")
+    settings, whole = ahead
     with cut_off(3):
         train(load(None, settings), tmp_path / "cut")
     train(load(None, settings), tmp_path / "cut")
     for name in ("metrics.jsonl", "samples.jsonl"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert (tmp_path / "cut" / name).read_bytes() == (whole / name).read_bytes()
 
 
 @pytest.mark.slow
@@ -312,7 +321,7 @@ def test_devices_that_share_a_model_replay_as_one_does(tmp_path):
         "mesh": ("mesh.fsdp=2", "mesh.tp=2"),
         "across": ("mesh.fsdp=2", "rollout/mesh.fsdp=4", "rollout/mesh.first=2"),
     }
-    settings = small(tmp_path / "model", "train.mini_batch_size=8")
+    settings = small(tmp_path / "model", "train.mini_batch_size=8", "train.steps=2", "eval.every=None")
     runs = json.dumps([[str(tmp_path / name), [*settings, *mesh]] for name, mesh in meshes.items()])
     command = [sys.executable, "-m", "tests.core.training.placed", runs]
     subprocess.run(command, env=EIGHT, cwd=Path(__file__).parents[3], check=True)

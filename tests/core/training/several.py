@@ -41,7 +41,7 @@ def start(
     own = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(devices), **variables}
     return subprocess.Popen(
         [sys.executable, "-m", "dovetail", "train", str(config), "--folder", str(folder), *arguments, *sets],
-        env=os.environ | shared(folder.parent / "xla") | own,
+        env=os.environ | shared() | own,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -40,6 +40,7 @@ def ended_by_killing(processes, victim, metrics, lines):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # two processes compute the bits of one with two devices (below), and that what one does (test_mesh)
 def test_two_processes_train_what_one_does(tmp_path):
     processes = start_several(tmp_path / "two", 2, (*TINY, *LEAST, "mesh.fsdp=2"))
     train(load(None, [*TINY, *LEAST]), tmp_path / "one")
@@ -166,7 +167,7 @@ def test_a_killed_process_ends_all_and_the_same_command_goes_on_bit_for_bit(tmp_
 def test_a_run_goes_on_with_another_number_of_processes_and_another_mesh(tmp_path, later):
     half = (*TINY, "train.steps=4", "train.kl_coef=0.1", "run.checkpoint_every=2")
     assert [status for status, _ in ended(start_several(tmp_path / "run", 2, (*half, "mesh.fsdp=2")))] == [0, 0]
-    assert [status for status, _ in ended(start_several(tmp_path / "whole", 2, (*half, "mesh.fsdp=2")))] == [0, 0]
+    shutil.copytree(tmp_path / "run", tmp_path / "whole")
     steps = tmp_path / "run" / "checkpoints" / "steps"
     newest = max(int(step.name) for step in steps.iterdir())
     shutil.rmtree(steps / str(newest))
@@ -195,6 +196,7 @@ def test_four_processes_with_two_devices_each_train_a_qwen_folder(tmp_path):
         "train.max_prompt_tokens=64",
         "sft.steps=0",
         "train.steps=2",
+        "eval.every=None",
         "train.advantage=gae",
         "critic.model=pretrained",
         "train.kl_coef=0.1",
