@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
-from annotated_types import Gt
+from annotated_types import Ge, Gt
 from tests.kit.conformance.mutants import caught_by, right
 
 import dovetail
@@ -41,6 +41,11 @@ def over_the_padded_width(scores, group_ids, mask, *, over: Literal["completion"
 def keeps_what_is_masked(scores, mask, *, plain: bool = False):
     advantages = jnp.broadcast_to(jnp.where(mask.any(axis=1), scores, 0.0)[:, None], mask.shape)
     return advantages if plain else masked(advantages, mask)
+
+
+@caught_by("advantage", "holds_with_every_setting")
+def less_by_the_padded_width_at_a_cost(scores, mask, *, cost: Annotated[float, Ge(0)] = 0.0):
+    return masked(jnp.where(mask.any(axis=1), scores, 0.0)[:, None] - cost * mask.shape[1], mask)
 
 
 @right("policy_loss")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dovetail
+from dovetail.arrays import Groups, per_token
 from dovetail.registry import Component, Origin
 from dovetail.registry.declares import Claims
 from dovetail_kit.conformance import stamp
@@ -220,6 +221,16 @@ class Drawn:
     def examples(self, split):
         numbers = np.random.default_rng(8).integers(0, self.stock, self.train_size if split == "train" else 0)
         return [{"prompt": f"{number} + 1 =", "answer": str(number + 1)} for number in numbers.tolist()]
+
+
+def test_a_claim_that_other_numbers_need_is_not_called_unneeded():
+    def averse(scores, group_ids, mask, *, aversion: float = 0.0):
+        """d - aversion · d², d the deviation of scores from the mean of group_ids."""
+        deviation = Groups.of(group_ids, mask).deviations(scores)
+        return per_token(deviation - aversion * deviation**2, mask)
+
+    averse.declares = {"not_monotone": True}
+    assert list(unneeded(Subject(component(averse, "advantage")))) == []
 
 
 def test_that_examples_may_come_twice_is_not_called_unneeded_where_they_do_in_a_larger_split():

@@ -95,6 +95,14 @@ def near_an_answer_that_is_a_number(completions, answer):
     return [1.0 / (1.0 + abs(len(text) - float(truth))) for text, truth in zip(completions, answer, strict=True)]
 
 
+@right("reward_shaping")
+def less_for_late_tokens(token_rewards, mask, *, rate: Annotated[float, Ge(0)] = 0.1):
+    """token_rewards · exp(-rate·t) at the t-th token of the mask; the metric of a completion without any is 0/0."""
+    decay = jnp.exp(-rate * jnp.cumsum(mask, axis=1))
+    shaped = jnp.where(mask, token_rewards * decay, 0.0)
+    return shaped, {"decay": jnp.sum(jnp.where(mask, decay, 0.0), axis=1) / jnp.sum(mask, axis=1)}
+
+
 @right("tool")
 @dovetail.declares(deterministic=False)
 def throw(sides: int) -> int:

@@ -74,15 +74,16 @@ def same_results(actual: Result, expected: Result, what: str, *, mask: np.ndarra
         same(ours, theirs, f"{what}: {name}", within=within, where=read_where(ours, mask))
 
 
-def finite(array: Any, what: str) -> None:
-    """Check that an array has no NaN or infinity.
+def finite(array: Any, what: str, *, where: Any = True) -> None:
+    """Check that an array has no NaN or infinity; `where` is a mask of the leading axes.
 
     Raises:
         Failed: with the first of them and its place.
     """
     array = np.asarray(array)
     if array.dtype.kind in "fc" or array.dtype.name == "bfloat16":
-        bad = ~np.isfinite(array.astype(np.float32))
+        where = np.asarray(where)
+        bad = ~np.isfinite(array.astype(np.float32)) & where.reshape(where.shape + (1,) * (array.ndim - where.ndim))
         if bad.any():
             at = tuple(int(i) for i in np.argwhere(bad)[0]) if bad.ndim else ()
             raise Failed(f"{what}{list(at) or ''} is {array[at]} ({bad.sum()} of {bad.size} are not finite)")

@@ -54,14 +54,23 @@ def unneeded(subject: Subject) -> Iterator[str]:
     for claim in suspects(component):
         before = {check for check in checks(component.kind) if check.applies(component)}
         with _without(component.load(), claim):
-            other = Subject(component, subject.given)
+            subjects = [Subject(component, {**subject.given, **numbers}) for numbers in ({}, *_other_numbers(subject))]
             applying = [check for check in checks(component.kind) if check.applies(component)]
             spared = [check for check in applying if check not in before]
             others = [check for check in applying if check in before and _reads(check, claim)]
-            needed = not spared or not all(_passes(check, other) for check in (*spared, *others))
+            asked = [(check, other) for other in subjects for check in (*spared, *others)]
+            needed = not spared or not all(_passes(check, other) for check, other in asked)
         if not needed and not _is_true(claim, subject):
             names = listing((check.name for check in spared), 6)
             yield f"{claim}={component.declares[claim]} may be left out: it passes {names} without it, too"
+
+
+def _other_numbers(subject: Subject) -> Iterator[dict[str, Any]]:
+    """Yield other values of its numbers, one at a time, with which a claim may be needed."""
+    from dovetail_kit.conformance.suites.hyperparameters import own_numbers, tries
+
+    for name in own_numbers(subject):
+        yield from ({name: value} for value in tries(subject, name))
 
 
 def _is_true(claim: str, subject: Subject) -> bool:

@@ -198,7 +198,7 @@ def all_masked(subject: Subject) -> None:
         if (value != 0).any():
             raise Failed(f"the value is {value[value != 0].flat[0]:.6g} somewhere")
     for name, metric in result.metrics.items():
-        finite(metric, f"the metric '{name}'")
+        finite(metric, f"the metric '{name}'", where=read_where(metric, empty["mask"]))
     for name, gradient in result.gradients.items():
         if (gradient != 0).any() and kind in LEARNT and kind != "kl":
             raise Failed(f"the gradient by {name} is {gradient[gradient != 0].flat[0]:.6g} somewhere")

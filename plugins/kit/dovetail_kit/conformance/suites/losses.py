@@ -10,7 +10,7 @@ from dovetail.errors import listing
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import LEARNT, ArrayCase
 from dovetail_kit.conformance.check import Failed, check
-from dovetail_kit.conformance.compare import Result, finite, same
+from dovetail_kit.conformance.compare import Result, finite, read_where, same
 from dovetail_kit.conformance.subject import Subject, allows
 from dovetail_kit.conformance.suites.invariance import fits_other_shapes
 
@@ -128,7 +128,7 @@ def extremes(subject: Subject) -> None:
             for name, gradient in result.gradients.items():
                 finite(gradient, f"{what}: the gradient by {name}")
             for name, metric in result.metrics.items():
-                finite(metric, f"{what}: the metric '{name}'")
+                finite(metric, f"{what}: the metric '{name}'", where=read_where(metric, moved["mask"]))
 
 
 @check(

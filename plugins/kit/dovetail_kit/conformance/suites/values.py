@@ -83,15 +83,15 @@ def finite_results(subject: Subject) -> None:
     """Ordinary inputs, with a completion without policy tokens among them, which may be an episode without a turn, give
     finite values and metrics.
 
-    A single NaN in a value reaches all weights in the next update.
+    A single NaN in a value reaches all weights in the next update. Of a metric, what has no policy token is not read.
     """
     case = ArrayCase.of(subject)
     mask, everywhere = case.fields()["mask"], subject.component.kind in ZERO_OUTSIDE
     for result in (case.first(), case.run(case.fields()), case.run(batch.without_turns(case.fields()))):
         for value in result.values:
-            finite(value if everywhere else value[read_where(value, mask)], "the value")
+            finite(value, "the value", where=True if everywhere else read_where(value, mask))
         for name, metric in result.metrics.items():
-            finite(metric, f"the metric '{name}'")
+            finite(metric, f"the metric '{name}'", where=read_where(metric, mask))
 
 
 @check(

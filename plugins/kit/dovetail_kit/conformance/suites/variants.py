@@ -12,7 +12,7 @@ from dovetail.registry import Component
 from dovetail_kit.conformance.case import on_batch
 from dovetail_kit.conformance.check import Check, Failed, Inapplicable, applicable, check
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.hyperparameters import off_by_default
+from dovetail_kit.conformance.suites.hyperparameters import off_by_default, others
 from dovetail_kit.conformance.suites.numbers import SCHEDULES
 from dovetail_kit.conformance.suites.values import ARRAYS
 
@@ -31,6 +31,16 @@ ALWAYS: Final = (
     "zero_outside_the_mask",
 )
 """Checks of what no setting may change, if it applies to the component."""
+OF_ANY_NUMBER: Final = (
+    "all_masked",
+    "empty_rows",
+    "finite_results",
+    "garbage",
+    "micro_batches",
+    "padding",
+    "zero_outside_the_mask",
+)
+"""Those among them that hold for a number other than zero, too, whatever it is for."""
 AT_A_POINT: Final = ("on_policy_gradient",)
 """Checks of what a bound may change where it has an effect."""
 OF_WORDS: Final = ("clip_side", *AT_A_POINT)
@@ -44,6 +54,7 @@ class _Variant:
     name: str
     values: tuple[Any, ...]
     some: tuple[str, ...]
+    always: tuple[str, ...] = ALWAYS
 
 
 def _variants(component: Component) -> Iterator[_Variant]:
@@ -58,9 +69,10 @@ def _variants(component: Component) -> Iterator[_Variant]:
         for word in words if default in (None, *words) else ():
             if word != default:
                 yield _Variant(name, (word,), OF_WORDS)
-        numbers = off_by_default(component, name)
-        if numbers:
+        if numbers := off_by_default(component, name):
             yield _Variant(name, numbers, AT_A_POINT)
+        elif float in options and default == 0 and (numbers := others(component, name, 0.0)):
+            yield _Variant(name, numbers[:1], (), OF_ANY_NUMBER)
 
 
 def _has_variants(component: Component) -> bool:
@@ -79,11 +91,11 @@ def holds_with_every_setting(subject: Subject) -> None:
     masking, empty rows and finite values, and of its claims about the gradient.
 
     A setting that no default uses is a branch that nothing else runs. A word is every other one that its annotation
-    allows, and an optional number one within its range.
+    allows, and an optional number, or one that is 0, one within its range.
     """
     for variant in _variants(subject.component):
         failures = [_failures(subject, variant, value) for value in variant.values]
-        told = [message for found in failures for name, message in found.items() if name in ALWAYS]
+        told = [message for found in failures for name, message in found.items() if name in variant.always]
         everywhere = set.intersection(*({*found} for found in failures))
         told += [message for found in failures for name, message in found.items() if name in everywhere]
         if told:
@@ -106,5 +118,5 @@ def _failures(subject: Subject, variant: _Variant, value: Any) -> dict[str, str]
 
 
 def _checks(subject: Subject, variant: _Variant) -> list[Check]:
-    names = {*ALWAYS, *variant.some} - {*subject.declared.get("expected_failures", ())}
+    names = {*variant.always, *variant.some} - {*subject.declared.get("expected_failures", ())}
     return [each for each in applicable(subject.component) if each.name in names]
