@@ -17,13 +17,16 @@ from dovetail.registry.contract import methods_of
 
 HYPERPARAMETERS: Final = "its keyword-only ones are hyperparameters"
 METRICS: Final = {
-    "fields": "metrics may follow its value, `value, {'name': array}`: for each token, each completion, or one",
-    "columns": "metrics may follow its list, `numbers, {'name': [...]}`: for each completion, NaN where none is",
+    "fields": "metrics may follow its value, `value, {'name': array}`: for each token, for each completion, or a single"
+    " number",
+    "columns": "metrics may follow its list, `numbers, {'name': [...]}`: one for each completion, NaN where there is"
+    " none",
 }
 CALLED: Final = "and keyword-only parameters are hyperparameters"
 READS: Final = {
-    "fields": f"a function: its positional parameters name fields of the batch, {HYPERPARAMETERS}",
-    "columns": f"a function: its positional parameters name `completions` or columns of the task, {HYPERPARAMETERS}",
+    "fields": f"a function: its positional parameters name fields of the batch (docs/glossary.md), {HYPERPARAMETERS}",
+    "columns": "a function: its positional parameters name `completions`, columns of the task, or `prompts`,"
+    f" `group_ids`, `tokens` and `logps`; {HYPERPARAMETERS}",
 }
 PUBLIC: Final = "dovetail.protocols"
 """Where protocols of the engine are imported from."""

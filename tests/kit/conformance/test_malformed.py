@@ -35,6 +35,13 @@ def claiming(kind="reward", **claims):
     return Component(kind=kind, name="target", target=target, origin=Origin("acme", "1", __name__))
 
 
+def test_what_follows_from_the_text_of_an_example_is_not_part_of_it():
+    pair = GOOD | {"ends": [1]}, BAD
+    assert fault_of(claiming("reward", examples=[pair])) == ""
+    said = fault_of(claiming("process_reward", examples=[pair]))
+    assert said.startswith("examples[0] has 'ends', which follow from the text")
+
+
 @pytest.mark.parametrize(
     ("claims", "said"),
     [

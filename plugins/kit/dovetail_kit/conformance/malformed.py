@@ -88,6 +88,8 @@ def _examples(component: Component, value: Any) -> Iterator[str]:
             yield f"examples[{number}] is {pair!r}, not a pair of records, each a dict of columns: {form}"
             continue
         for record in pair:
+            if component.kind == "process_reward" and "ends" in record:
+                yield f"examples[{number}] has 'ends', which follow from the text: leave them out"
             missing = sorted(needed - record.keys(), key=lambda name: (name != "completions", name))
             if missing:
                 meant = nearest(missing[0], [str(column) for column in record if column not in component.reads])
