@@ -223,7 +223,7 @@ class KLController(Protocol):
 
         Args:
             state: the current one.
-            kl: the mean of the KL estimate per policy token, in nats.
+            kl: the mean of the KL estimate per policy token, in nats; 0 if there was none.
             samples: the number of completions it was observed on; 0 if there was none.
         """
         ...
@@ -249,7 +249,7 @@ class EntropyController(Protocol):
 
         Args:
             state: the current one.
-            entropy: its mean per policy token, in nats.
+            entropy: its mean per policy token, in nats; 0 if there was none.
             samples: the number of completions it was observed on; 0 if there was none.
         """
         ...

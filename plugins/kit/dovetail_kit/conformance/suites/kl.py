@@ -17,8 +17,9 @@ from dovetail_kit.conformance.subject import Subject
 
 SHIFTS = (200.0, -200.0, 1e4, -1e4)
 EXACT = (
-    "The expectation is a sum over the whole vocabulary, not a mean over samples, so chance plays no part, and any"
-    " bias above 0.001 nats is seen."
+    "The expectation is a sum over the whole vocabulary at one position, while the tokens of the others stay, and not a"
+    " mean over samples: chance plays no part, and any bias above 0.001 nats is seen. An estimate that looks at other"
+    " positions, too, may have it over whole completions alone, which is another claim."
 )
 
 
