@@ -48,13 +48,14 @@ def in_units_of(x: Float[Array, "seq"], spread: Float[Array, "seq"], epsilon: fl
 
 
 def mean_over_tokens(values: Float[Array, "seq token"], mask: Bool[Array, "seq token"]) -> Float[Array, "seq 1"]:
-    """Mean over the policy tokens of each completion; zero for a completion without any.
+    """Mean over the policy tokens of each completion, in full precision; zero for a completion without any.
 
     >>> mean_over_tokens(jnp.array([[1.0, 3.0, 0.0]]), jnp.array([[True, True, False]]))
     Array([[2.]], dtype=float32)
     """
-    lengths = jnp.sum(mask, axis=-1, keepdims=True, dtype=values.dtype)
-    return jnp.sum(jnp.where(mask, values, 0.0), axis=-1, keepdims=True) / jnp.maximum(lengths, 1.0)
+    kept = masked(values, mask)  # in bfloat16 there is no length of 257
+    lengths = jnp.sum(mask, axis=-1, keepdims=True, dtype=kept.dtype)
+    return jnp.sum(kept, axis=-1, keepdims=True) / jnp.maximum(lengths, 1.0)
 
 
 def indicator(where: Bool[Array, "seq token"], like: Float[Array, "seq token"]) -> Float[Array, "seq token"]:

@@ -91,6 +91,12 @@ def test_a_trace_is_that_of_a_loop_over_the_policy_tokens(lam: float) -> None:
         np.testing.assert_allclose(gae_trace(rewards, zero, jnp.asarray(MASK), gamma=0.8, lam=1.0), returns)
 
 
+def test_the_mean_of_a_long_completion_in_half_precision_is_taken_in_full() -> None:
+    ones = jnp.ones((1, 300), jnp.bfloat16)
+    found = mean_over_tokens(ones, jnp.arange(300)[None] < 257)
+    assert (found.dtype, found.item()) == (jnp.float32, 1.0)
+
+
 def test_whitening_and_means_are_over_the_policy_tokens() -> None:
     x = RNG.normal(2.0, 3.0, MASK.shape).astype(np.float32)
     mask = jnp.asarray(MASK)

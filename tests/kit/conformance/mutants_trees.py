@@ -244,3 +244,32 @@ class AddsWhatNobodyReads:
         adapted = dovetail.get("adapter", "lora").bind(rank=2).apply(model, rngs=rngs)
         adapted.gate = nnx.LoRAParam(jnp.ones(TINY["width"]))
         return adapted
+
+
+def _by_the_noise(learning_rate: Any, decay: Any) -> optax.GradientTransformation:
+    """Descent along the mean over its spread, which at a decay of 0 is that of a single gradient: 0/0."""
+
+    def update(updates: Any, state: Any, params: Any = None) -> Any:
+        mean = jax.tree.map(lambda m, g: decay * m + (1 - decay) * g, state[0], updates)
+        square = jax.tree.map(lambda v, g: decay * v + (1 - decay) * g**2, state[1], updates)
+        spread = jax.tree.map(lambda m, v: jnp.sqrt(jnp.maximum(v - m**2, 0.0)), mean, square)
+        return jax.tree.map(lambda m, s: -learning_rate * m / s, mean, spread), (mean, square)
+
+    def init(params: Any) -> Any:
+        return jax.tree.map(jnp.ones_like, params), jax.tree.map(lambda x: 9.0 * jnp.ones_like(x), params)
+
+    return _steps(init, update)
+
+
+@caught_by("optimizer", "finite_within_its_range")
+@dovetail.declares(undefined_at_rest=True)
+def over_a_spread_that_may_be_zero(learning_rate, *, beta: Annotated[float, Interval(ge=0, lt=1)] = 0.9):
+    """θ ← θ - lr m / s, m and s the decayed mean and its spread."""
+    return _by_the_noise(learning_rate, beta)
+
+
+@right("optimizer")
+@dovetail.declares(undefined_at_rest=True)
+def over_a_spread(learning_rate, *, beta: Annotated[float, Interval(gt=0, lt=1)] = 0.9):
+    """θ ← θ - lr m / s, m and s the decayed mean and its spread."""
+    return _by_the_noise(learning_rate, beta)

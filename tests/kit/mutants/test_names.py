@@ -24,7 +24,7 @@ from dovetail_kit.mutants.tree import mutants_of, together
         ("def f(self, x): return self.low * x", {"self.low": ("high",)}),
         ("def f(self, x): return self.count * x", {}),
         ("def f(s): return s['m'] + s['v'] / t['w']", {"s['m']": ("v",), "s['v']": ("m",)}),
-        ("def f(x, y): return x.shape, jnp.zeros_like(x), indicator(True, x)", {}),
+        ("def f(x, y): return x.shape, jnp.zeros_like(x), indicator(True, x), indicator(True, like=x)", {}),
         ("def f(x, y): return (x and x is None and not x) or (1 if x else 2)", {}),
         ("def f(x, _): return x", {}),
         ("def f(x, y): return y(2)", {}),

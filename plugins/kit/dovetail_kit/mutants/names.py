@@ -129,10 +129,11 @@ def _without_value(node: ast.AST) -> Iterator[ast.AST]:
     match node:
         case ast.Attribute(attr=name, value=value) if name in OUTLINE:
             yield from ast.walk(value)
-        case ast.Call(func=function, args=args):
+        case ast.Call(func=function, args=args, keywords=keywords):
             yield function
             if ALIKE.fullmatch(name_of(function)):
-                for each in args if name_of(function).endswith("_like") else args[1:]:
+                outlines = args if name_of(function).endswith("_like") else args[1:]
+                for each in (*outlines, *(keyword.value for keyword in keywords)):
                     yield from ast.walk(each)
         case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):
             yield test

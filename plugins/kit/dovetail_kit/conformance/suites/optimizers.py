@@ -11,15 +11,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dovetail.ranges import bounds
 from dovetail.registry import Component
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
+from dovetail_kit.conformance.compare import finite
 from dovetail_kit.conformance.subject import Subject, allows
+from dovetail_kit.conformance.suites.hyperparameters import own_numbers
 from dovetail_kit.conformance.suites.numbers import quadratic_params
 
 OF_ADAM = ({"b1", "b2"}, {"beta1", "beta2"})
 """What the decays of a mean and of a second moment are called where both are corrected for their start at zero."""
 HUMP = 1.5
 SEVERAL = 300
+FEW = 4
 DECAY = "weight_decay"
 SPARED = re.compile(
     r"\b(neither|nor|no|not|never|without|except|but)\b[^,]*\b(norms(?! of)|biases|vectors)\b"
@@ -49,6 +53,26 @@ def _steps(
             found.append(jax.tree.map(np.asarray, updates))
             states.append(state)
     return found, states
+
+
+@check(
+    "optimizer",
+    name="finite_within_its_range",
+    fix="Guard what is divided by, or let the range leave that number out: Gt(0), Lt(1).",
+)
+def steps_within_its_range_are_finite(subject: Subject) -> None:
+    """Each number that its annotation bounds may be 0, or 1, if the bounds hold them: some steps are finite.
+
+    A config may set what the range allows. A decay of 0 or of 1 is often 0/0, not always at the first step.
+    """
+    for name in own_numbers(subject):
+        ends = bounds(subject.component.hints[name])
+        for value in (0.0, 1.0) if ends else ():
+            if all(end.holds(value) for end in ends):
+                updates, _ = _steps(subject, FEW, changed={name: np.float32(value)})
+                for number, step in enumerate(updates, 1):
+                    for leaf in jax.tree.leaves(step):
+                        finite(leaf, f"with '{name}' = {value:g}, which its range allows: step {number}")
 
 
 @check("optimizer", fix="Return the count with the moments: count + 1, optax.safe_increment(state.count).")
