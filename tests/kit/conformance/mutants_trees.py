@@ -264,12 +264,12 @@ def _by_the_noise(learning_rate: Any, decay: Any) -> optax.GradientTransformatio
 @caught_by("optimizer", "finite_within_its_range")
 @dovetail.declares(undefined_at_rest=True)
 def over_a_spread_that_may_be_zero(learning_rate, *, beta: Annotated[float, Interval(ge=0, lt=1)] = 0.9):
-    """θ ← θ - lr m / s, m and s the decayed mean and its spread."""
+    """θ ← θ - lr m / s, m and s the mean that decays by beta and its spread, for a learning_rate lr."""
     return _by_the_noise(learning_rate, beta)
 
 
 @right("optimizer")
 @dovetail.declares(undefined_at_rest=True)
 def over_a_spread(learning_rate, *, beta: Annotated[float, Interval(gt=0, lt=1)] = 0.9):
-    """θ ← θ - lr m / s, m and s the decayed mean and its spread."""
+    """θ ← θ - lr m / s, m and s the mean that decays by beta and its spread, for a learning_rate lr."""
     return _by_the_noise(learning_rate, beta)
