@@ -224,12 +224,12 @@ class Drawn:
 
 
 def test_a_claim_that_other_numbers_need_is_not_called_unneeded():
+    @dovetail.declares(not_monotone=True)
     def averse(scores, group_ids, mask, *, aversion: float = 0.0):
         """d - aversion · d², d the deviation of scores from the mean of group_ids."""
         deviation = Groups.of(group_ids, mask).deviations(scores)
         return per_token(deviation - aversion * deviation**2, mask)
 
-    averse.declares = {"not_monotone": True}
     assert list(unneeded(Subject(component(averse, "advantage")))) == []
 
 
