@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -233,6 +234,7 @@ def mutate(options: argparse.Namespace) -> int:
     from dovetail.errors import ConfigError
     from dovetail.registry import current
     from dovetail_kit.mutants.trial import chosen, examine
+    from dovetail_lab.cli.progress import progress
 
     distribution = _distribution(options.distribution) if options.distribution else None
     components = chosen(current(), distribution, options.only)
@@ -242,7 +244,8 @@ def mutate(options: argparse.Namespace) -> int:
     for component in components:
         name = f"{component.kind}.{component.name}"
         try:
-            verdict = examine(component)
+            with progress() as watch:
+                verdict = examine(component, functools.partial(watch, f"changes of {name}"))
         except ConfigError as error:
             print(f"{name}: {error}")
             status = 1

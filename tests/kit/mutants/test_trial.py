@@ -141,6 +141,13 @@ def test_the_component_stays_as_it_is(file, capsys):
     assert examine(component) == examine(component)
 
 
+def test_how_far_it_is_is_told(file, capsys):
+    told(file, capsys, "--only", "reward.brief")
+    seen = []
+    examine(current().get("reward", "brief"), lambda *counts: seen.append(counts))
+    assert seen == [(0, 3), (1, 3), (2, 3)]
+
+
 def test_one_whose_examples_fail_is_told_and_the_others_are_examined(file, capsys):
     file.write_text(SOURCE.replace("[0.0, 6.0, 12.0]", "[1.0]"))
     assert main(["plugin", "mutants", "--plugin", str(file)]) == 1

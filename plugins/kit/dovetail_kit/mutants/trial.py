@@ -11,7 +11,7 @@ import functools
 import inspect
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -93,11 +93,11 @@ def chosen(registry: Registry, distribution: str | None = None, only: str | None
     return [each for each in registry.components() if each.origin.distribution in (asked or owners - {ENGINE})]
 
 
-def examine(component: Component) -> Verdict | None:
+def examine(component: Component, watch: Callable[[int, int], None] = lambda done, total: None) -> Verdict | None:
     """Change a component, and what it uses of its file, in one place at a time, and run the examples of all of these.
 
-    Code that is imported from elsewhere stays as it is, and so do texts, messages and defaults.
-    Returns None for a component without examples.
+    Code that is imported from elsewhere stays as it is, and so do texts, messages and defaults. `watch` is told how
+    many of all changes have been tried. Returns None for a component without examples.
 
     Raises:
         ConfigError: if it is not defined at the top level of a file, or its examples fail as it is.
@@ -130,7 +130,11 @@ def examine(component: Component) -> Verdict | None:
     known = Known.of(used)
     mutants = [mutant for node in body for mutant in mutants_of(node, source.splitlines(), known)]
     most = PATIENCE * before.taken + 1000
-    unnoticed = [mutant for mutant in mutants if not trial(mutant, turns=Turns(most))]
+    unnoticed = []
+    for number, mutant in enumerate(mutants):
+        watch(number, len(mutants))
+        if not trial(mutant, turns=Turns(most)):
+            unnoticed.append(mutant)
     return Verdict(file=file, made=len(mutants), unnoticed=tuple(unnoticed), unchanged=unchanged)
 
 
