@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -453,6 +453,13 @@ def special_ids(subject: Subject) -> None:
         raise Failed(f"eos_ids is {tokenizer.eos_ids}, and vocab_size {tokenizer.vocab_size}")
     if not 0 <= tokenizer.pad_id < tokenizer.vocab_size:
         raise Failed(f"pad_id is {tokenizer.pad_id}, and vocab_size {tokenizer.vocab_size}")
+
+
+OF_SOME: Final = (
+    " What writes some figures alone on purpose declares settings={'name': value} with which reward/mean, loss and"
+    " eval/accuracy are among them, whatever they are."
+)
+"""What a sink may declare that is not to write most records, such as one that warns."""
 
 
 def opened(subject: Subject, folder: Path, total_steps: int, start_step: int) -> Any:

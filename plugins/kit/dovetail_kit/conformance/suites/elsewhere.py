@@ -18,7 +18,7 @@ from dovetail_kit.conformance.again import ERROR, told
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.clock import TooLong, limited
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.data import first_of, opened, task_of
+from dovetail_kit.conformance.suites.data import OF_SOME, first_of, opened, task_of
 from dovetail_kit.conformance.suites.devices import ASKED_AGAIN, answers_of, name_of
 from dovetail_kit.conformance.suites.texts import is_pure
 
@@ -114,7 +114,9 @@ def leaves_the_record(subject: Subject) -> None:
         raise Failed(f"it is given {figures}, and leaves {record}")
 
 
-@check("sink", unless="elsewhere", fix="Flush and close in close(), and append when `start_step` is not zero.")
+@check(
+    "sink", unless="elsewhere", fix=f"Flush and close in close(), and append when `start_step` is not zero.{OF_SOME}"
+)
 def writes(subject: Subject) -> None:
     """It writes its records to the folder or to the console, and a resumed run keeps the earlier ones.
 

@@ -19,7 +19,7 @@ from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.states import differing
 from dovetail_kit.conformance.subject import Subject, longest
 from dovetail_kit.conformance.suites.curricula import PROMPTS, SAMPLES, generator_of
-from dovetail_kit.conformance.suites.data import opened
+from dovetail_kit.conformance.suites.data import OF_SOME, opened
 from dovetail_kit.conformance.suites.elsewhere import JOURNAL
 from dovetail_kit.conformance.suites.replays import history_of
 from dovetail_kit.conformance.suites.sweeps import DRAWS, open_study, play_study
@@ -113,7 +113,8 @@ def left_by(
 @check(
     "sink",
     unless="elsewhere",
-    fix="Write each record when it comes, or gather them until close(); declare newest_only=True if that is meant.",
+    fix="Write each record when it comes, or gather them until close(); declare newest_only=True if that is meant."
+    f"{OF_SOME}",
 )
 def keeps_every_record(subject: Subject) -> None:
     """What is left after six records is not what is left after the last of them alone, unless declared newest_only.
@@ -129,7 +130,11 @@ def keeps_every_record(subject: Subject) -> None:
         raise Failed("it leaves the same after six records as after the last one alone")
 
 
-@check("sink", unless="elsewhere", fix="Write each figure as the float that it is, and the step that it belongs to.")
+@check(
+    "sink",
+    unless="elsewhere",
+    fix=f"Write each figure as the float that it is, and the step that it belongs to.{OF_SOME}",
+)
 def tells_records_apart(subject: Subject) -> None:
     """Other figures, or the same ones of other steps, leave something else.
 
@@ -149,7 +154,11 @@ def tells_records_apart(subject: Subject) -> None:
         raise Failed(f"it leaves the same for the steps 1 to {RECORDS} and for the steps 3 to {RECORDS + 2}")
 
 
-@check("sink", unless="elsewhere", fix="Take what each record has; a zero is a figure, and a name may come later.")
+@check(
+    "sink",
+    unless="elsewhere",
+    fix=f"Take what each record has; a zero is a figure, and a name may come later.{OF_SOME}",
+)
 def takes_what_each_record_has(subject: Subject) -> None:
     """A figure that is zero is told from one that is absent, and one that the first record lacked is written too.
 
