@@ -18,6 +18,7 @@ from tests.kit.conformance.mutants_memory import _Controller
 from tests.kit.conformance.mutants_others import _Words
 from tests.kit.conformance.mutants_sweeps import _Draws
 
+from dovetail_lab.kinds import Proposal
 from dovetail_rollout.replay.recent import Recent
 
 # --- schedules, controllers and followers
@@ -168,6 +169,54 @@ class NeverTheLast(_Draws):
             key: min(value, form.arguments[1] - 1) if form.form == "int" else value
             for (key, form), value in zip(space.items(), drawn.values(), strict=True)
         }
+
+
+class _NearTheBest:
+    """Asks near the best result, or, where `failed` is None, near the best of those that did not fail."""
+
+    def __init__(self, space: Any, draws: int, seed: int, failed: float | None) -> None:
+        self.space, self.draws, self.seed, self.failed = space, draws, seed, failed
+        self.asked: list[Any] = []
+        self.told: dict[int, float] = {}
+
+    def ask(self) -> Proposal | None:
+        number = len(self.asked)
+        if number == self.draws:
+            return None
+        best = max(self.told, key=lambda each: self.told[each], default=None)
+        near = {} if best is None or number < 4 else self.asked[best].values
+        drawn = {key: form.draw(self.seed, key, number) for key, form in self.space.items()}
+        kept = {key: value for key, value in near.items() if self.space[key].form != "loguniform"}
+        middle = {key: math.sqrt(value * drawn[key]) for key, value in near.items() if key not in kept}
+        self.asked.append(Proposal(values=drawn | kept | middle))
+        return self.asked[-1]
+
+    def tell(self, number: int, result: Any) -> None:
+        value = self.failed if result.value is None else result.value
+        if value is not None and math.isfinite(value):
+            self.told[number] = value
+
+
+@caught_by("sampler", "a_failure_is_no_zero")
+@attrs.frozen(kw_only=True)
+class TakesAFailureForZero:
+    """Asks near the best result; a failure is 0."""
+
+    learns: ClassVar[bool] = True
+
+    def open(self, space: Any, *, draws: int, seed: int, total_steps: int) -> _NearTheBest:
+        return _NearTheBest(space, draws, seed, 0.0)
+
+
+@right("sampler")
+@attrs.frozen(kw_only=True)
+class LeavesFailuresOut:
+    """Asks near the best result, so near as its logarithm is half way; what failed is left out."""
+
+    learns: ClassVar[bool] = True
+
+    def open(self, space: Any, *, draws: int, seed: int, total_steps: int) -> _NearTheBest:
+        return _NearTheBest(space, draws, seed, None)
 
 
 # --- sinks

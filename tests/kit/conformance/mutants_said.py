@@ -175,3 +175,35 @@ class AsManyAsItSays(_Guesses):
         step = super().step(state, turn, rng)
         over = step.done or step.state["guesses"] >= self.max_guesses
         return attrs.evolve(step, done=over, messages=() if over else step.messages)
+
+
+KEPT: dict[Any, float] = {}
+
+
+def share_of(text: str, truth: Any, size: int) -> float:
+    """The share of the runs of `size` words of the truth that a text has."""
+    words, wanted = text.lower().split(), str(truth or "").lower().split()
+    runs = [wanted[first : first + size] for first in range(len(wanted) - size + 1)]
+    there = [words[first : first + size] for first in range(len(words) - size + 1)]
+    return sum(run in there for run in runs) / len(runs) if runs else 0.0
+
+
+TALES = [({"completions": "the cat sat there", "answer": "a cat sat"}, {"completions": "dogs", "answer": "a cat sat"})]
+
+
+@caught_by("reward", "settings_share_nothing")
+@dovetail.declares(range=(0, 1), examples=TALES)
+def kept_without_the_setting(completions, answer, *, size: Annotated[int, Ge(1)] = 2):
+    """The share of the runs of size words of the answer that completions have."""
+    for pair in zip(completions, answer, strict=True):
+        KEPT.setdefault(pair, share_of(*pair, size))
+    return [KEPT[pair] for pair in zip(completions, answer, strict=True)]
+
+
+@right("reward")
+@dovetail.declares(range=(0, 1), examples=TALES)
+def kept_with_the_setting(completions, answer, *, size: Annotated[int, Ge(1)] = 2):
+    """The share of the runs of size words of the answer that completions have."""
+    for text, truth in zip(completions, answer, strict=True):
+        KEPT.setdefault((text, truth, size), share_of(text, truth, size))
+    return [KEPT[text, truth, size] for text, truth in zip(completions, answer, strict=True)]

@@ -48,6 +48,13 @@ def less_by_the_padded_width_at_a_cost(scores, mask, *, cost: Annotated[float, G
     return masked(jnp.where(mask.any(axis=1), scores, 0.0)[:, None] - cost * mask.shape[1], mask)
 
 
+@caught_by("advantage", "holds_with_every_setting")
+@dovetail.declares(settings={"whole": False})
+def over_the_padded_width_by_default(scores, mask, *, whole: bool = True):
+    values = masked(jnp.where(mask.any(axis=1), scores, 0.0)[:, None] + jnp.zeros(mask.shape), mask)
+    return values / mask.shape[1] if whole else values
+
+
 @right("policy_loss")
 @dovetail.declares(on_policy_gradient=True, surrogate=True)
 def within_optional_bounds(

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin
 
 import numpy as np
 
+from dovetail.errors import DovetailError
+from dovetail.ranges import plain
 from dovetail.registry import Component
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.given import GIVEN
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.announced import promised
+from dovetail_kit.conformance.suites.hyperparameters import others
 from dovetail_kit.conformance.suites.texts import (
     REWARDS,
     ROUNDING,
@@ -175,3 +179,57 @@ def _doubled(value: Any) -> tuple[Any, ...]:
     if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
         return type(value)([*value, *value]), value[:1]
     return ()
+
+
+@check(
+    *REWARDS,
+    when=is_pure,
+    fix="Let the key of what is kept have the hyperparameters in it, too, or keep nothing from call to call.",
+)
+def settings_share_nothing(subject: Subject) -> None:
+    """What it keeps of a text, or of an answer, with one value of a hyperparameter is not what it says with another.
+
+    The trials of a sweep share a process: the first one to see a question would answer for all.
+    """
+    if starts_processes(subject):
+        raise Inapplicable("it starts a process for each text")
+    spaces = itertools.count(1)
+
+    def anew(record: Mapping[str, Any]) -> dict[str, Any]:
+        count = next(spaces)
+        return {name: f"{value}{' ' * count}" if isinstance(value, str) else value for name, value in record.items()}
+
+    for record in records_of(subject)[:FEW]:
+        for name, value in _other_settings(subject):
+            first, second, third, fourth = (anew(record) for _ in range(4))
+            with contextlib.suppress(DovetailError, Inapplicable, ValueError):
+                there = [call_on(subject, [first], **{name: value})[0], call_on(subject, [third], **{name: value})[0]]
+                here = [call_on(subject, [each])[0] for each in (second, fourth)]
+                # white space must make no difference, and the setting some
+                if not _same(*there) or not _same(*here) or _same(there[0], here[0]):
+                    continue
+                found = call_on(subject, [first])[0], call_on(subject, [second], **{name: value})[0]
+                if not _same(found[0], here[0]) or not _same(found[1], there[0]):
+                    raise Failed(
+                        f"{short(record['completions'])} gets {here[0]!r}, and {there[0]!r} with '{name}' = {value!r};"
+                        f" once it has been asked with the other, {found[0]!r} and {found[1]!r}"
+                    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    return equal_within(one, other, ROUNDING)
+
+
+def _other_settings(subject: Subject) -> Iterator[tuple[str, Any]]:
+    """Yield other values of hyperparameters: of numbers, of what is true or false, and of one of several words."""
+    component = subject.component
+    for name, value in subject.params.items():
+        hint = plain(component.hints[name])
+        if name in component.common:
+            continue
+        if isinstance(value, bool):
+            yield name, not value
+        elif isinstance(value, int | float):
+            yield from ((name, other) for other in others(component, name, value)[:3])
+        elif get_origin(hint) is Literal:
+            yield from ((name, word) for word in get_args(hint) if word != value)

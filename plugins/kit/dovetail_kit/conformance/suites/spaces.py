@@ -82,3 +82,36 @@ def reaches_every_choice(subject: Subject) -> None:
             missing = [str(value) for value in ends if value not in [values[key] for values in asked]]
             if missing:
                 raise Failed(f"none of {len(asked)} proposals of {key}, which is {form}, is {listing(missing)}")
+
+
+@check("sampler", fix="Leave out a result whose value is None, or count it as worse than all that there are.")
+def a_failure_is_no_zero(subject: Subject) -> None:
+    """A trial that failed is not one of value 0, both where 0 is better than all others and where it is worse.
+
+    Where accuracies are compared, a failure that counts as 0 is the worst result, and where losses are, with their sign
+    turned, the best one.
+    """
+    if not subject.bind().learns:
+        raise Inapplicable("it does not learn")
+    matters = False
+    for best in (-1.0, 3.0):
+        failed, zero, other = (_asked(subject, best, value) for value in (None, 0.0, best + 1.0))
+        if failed != zero:
+            return
+        matters |= zero != other
+    if matters:
+        raise Failed(
+            "it proposes the same whether one trial in three failed or had the value 0, for others below 0 and above"
+        )
+
+
+def _asked(subject: Subject, best: float, third: float | None) -> list[Any]:
+    """Return the proposals of a study in which results are at most `best`, but for each third one."""
+    from dovetail_lab.kinds import Result
+
+    study, asked = _study(subject, _spaces()["a single key"], DRAWS), []
+    while len(asked) < MANY and (proposal := study.ask()) is not None:
+        value = third if len(asked) % 3 == 2 else best - 0.1 * abs(math.log10(proposal.values["train.lr"]) + 3)
+        study.tell(len(asked), Result(value=value, curve=() if value is None else ((1, value),)))
+        asked.append(proposal)
+    return asked

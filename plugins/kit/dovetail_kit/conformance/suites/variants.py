@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, get_args, get_origin
 import attrs
 
 from dovetail.ranges import plain, union_of
-from dovetail.registry import Component
+from dovetail.registry import REQUIRED, Component
 from dovetail_kit.conformance.case import on_batch
 from dovetail_kit.conformance.check import Check, Failed, Inapplicable, applicable, check
 from dovetail_kit.conformance.subject import Subject
@@ -58,12 +58,17 @@ class _Variant:
 
 
 def _variants(component: Component) -> Iterator[_Variant]:
-    """Yield the settings of a component that are off by default, one at a time."""
+    """Yield the settings of a component that are off by default, one at a time, and the defaults of others that it is
+    checked with.
+    """
+    checked_with = component.declares.get("settings", {})
     for name, default in component.params.items():
         options = [plain(option) for option in union_of(plain(component.hints[name]))]
         words = tuple(word for option in options if get_origin(option) is Literal for word in get_args(option))
         if name in component.common:
             continue
+        if default is not REQUIRED and default is not None and checked_with.get(name, default) != default:
+            yield _Variant(name, (default,), (), OF_ANY_NUMBER)
         if bool in options:
             yield _Variant(name, (not default,), AT_A_POINT)
         for word in words if default in (None, *words) else ():
@@ -91,7 +96,8 @@ def holds_with_every_setting(subject: Subject) -> None:
     masking, empty rows and finite values, and of its claims about the gradient.
 
     A setting that no default uses is a branch that nothing else runs. A word is every other one that its annotation
-    allows, and an optional number, or one that is 0, one within its range.
+    allows, and an optional number, or one that is 0, one within its range. A default that `settings` replaces is tried
+    as well.
     """
     for variant in _variants(subject.component):
         failures = [_failures(subject, variant, value) for value in variant.values]
