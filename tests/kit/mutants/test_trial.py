@@ -9,6 +9,7 @@ from dovetail.cli import main
 from dovetail.errors import ConfigError
 from dovetail.registry import _discovered, current
 from dovetail.registry.one_file import FILES
+from dovetail_kit.mutants import trial
 from dovetail_kit.mutants.trial import examine
 
 SOURCE = '''
@@ -259,6 +260,52 @@ def test_an_example_ends_that_asks_until_a_changed_method_says_something(file, c
     file.write_text(ASKED)
     said = told(file, capsys, "--only", "reward.count")
     assert said.splitlines() == ["reward.count: its examples notice 9 of 9 changes"]
+
+
+GROWING = '''"""A reward that keeps what it has seen, of which a change makes more and more."""
+
+import dovetail
+
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    register("reward", "growing", "acme_mutants:growing")
+
+
+def twice(text):
+    return text + text
+
+
+def joined(earlier, fresh):
+    return twice(fresh) if earlier is not None else earlier
+
+
+def growing(completions):
+    """Twice the number of bytes.
+
+    >>> growing(["a" * 2**20])
+    [2097152.0]
+    """
+    for text in completions:
+        seen = text.encode()
+        for _ in range(40):
+            seen = joined(seen, text.encode())
+    return [float(len(seen)) for _ in completions]
+'''
+
+
+def test_a_change_that_takes_more_and_more_memory_is_stopped(file, capsys, monkeypatch):
+    sizes, resident = [], trial._resident
+
+    def watched():
+        sizes.append(resident())
+        return sizes[-1]
+
+    monkeypatch.setattr(trial, "MEMORY", 2**27)
+    monkeypatch.setattr(trial, "_resident", watched)
+    file.write_text(GROWING)
+    told(file, capsys, "--only", "reward.growing")
+    assert sizes[0] + 2**27 < max(sizes) < sizes[0] + 2**29
 
 
 def test_a_changed_loop_ends_and_the_examples_of_a_helper_and_constants_count(file, capsys):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import resource
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from types import ModuleType
 from typing import Any, Final
 
 import attrs
+import jax
 from packaging.utils import canonicalize_name
 
 from dovetail.errors import ConfigError, listing, nearest
@@ -39,11 +41,18 @@ MAKERS: Final = (
     "types.MappingProxyType",
 )
 """What makes constants, which are made anew for each change."""
+MEMORY: Final = 2**30
+"""Bytes that a changed component may take before it is stopped: a buffer may double with all that it is shown."""
+STATM: Final = Path("/proc/self/statm")
+COMPILED: Final = 100
+"""After so many changes the programs that JAX compiled for them are forgotten."""
 _TURN: Final = "_dovetail_turn"
 
 
 class Endless(BaseException):
-    """There are far more turns or calls than before a change; no `except Exception` of a component is to catch it."""
+    """There are far more turns or calls than before a change, or they take far more memory; no `except Exception` of a
+    component is to catch it.
+    """
 
 
 @attrs.frozen(kw_only=True)
@@ -56,17 +65,25 @@ class Verdict:
     unchanged: tuple[str, ...] = ()
 
 
+def _resident() -> int:
+    """Return the bytes of memory that this process has, or had at most where the system does not tell that."""
+    if STATM.exists():
+        return int(STATM.read_text(encoding="ascii").split()[1]) * resource.getpagesize()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 @attrs.define
 class Turns:
-    """Counts the turns of loops, and the calls of functions."""
+    """Counts the turns of loops, and the calls of functions, and looks at how much memory they have taken."""
 
     most: float = float("inf")
     taken: int = 0
+    begun_with: int = attrs.Factory(_resident)
 
     def __call__(self) -> None:
-        """Count one, and stop what takes too many."""
+        """Count one, and stop what takes too many, or more memory each time."""
         self.taken += 1
-        if self.taken > self.most:
+        if self.taken > self.most or _resident() > self.begun_with + MEMORY:
             raise Endless
 
 
@@ -133,6 +150,8 @@ def examine(component: Component, watch: Callable[[int, int], None] = lambda don
     unnoticed = []
     for number, mutant in enumerate(mutants):
         watch(number, len(mutants))
+        if number % COMPILED == COMPILED - 1:
+            jax.clear_caches()
         if not trial(mutant, turns=Turns(most)):
             unnoticed.append(mutant)
     return Verdict(file=file, made=len(mutants), unnoticed=tuple(unnoticed), unchanged=unchanged)
