@@ -12,7 +12,7 @@ from dovetail.cli import main
 from dovetail.errors import DovetailError
 from dovetail.registry import current, discover, one_file
 from dovetail_kit.doctor import examine
-from dovetail_kit.mutants import trial
+from dovetail_kit.mutants.examination import examine as examine_examples
 from dovetail_kit.single_file import NewFile
 
 KINDS = sorted(current().kinds)
@@ -73,7 +73,7 @@ def test_every_file_registers_what_was_asked_for(files, monkeypatch):
 def test_the_examples_of_a_file_notice_every_change_of_what_it_computes(files, monkeypatch, kind):
     monkeypatch.setenv(one_file.FILES, str(files / f"my_{kind}.py"))
     registry, _ = discover()
-    verdict = trial.examine(registry.get(kind, f"my_{kind}/gspo_plus"))
+    verdict = examine_examples(registry.get(kind, f"my_{kind}/gspo_plus"))
     unnoticed = [change.after for change in verdict.unnoticed] if verdict else None
     assert unnoticed == (None if kind in WITHOUT_EXAMPLES else SAME_RESULTS.get(kind, []))
 

@@ -14,9 +14,12 @@ from dovetail_kit.completions import kinds
 
 if TYPE_CHECKING:
     from dovetail_kit.installed import Installed
-    from dovetail_kit.mutants.trial import Verdict
+    from dovetail_kit.mutants.examination import Verdict
 
 NO_PLUGINS: Final = "no plugins are installed except dovetail's own; `dovetail plugin new` writes one"
+INTERRUPTED: Final = 130
+MOST: Final = 4
+"""Processes in which changes are tried: each of them imports JAX, and may compile a model."""
 WHICH: Final = "one distribution, or the FILE.py of a single-file plugin (default: all except dovetail)"
 
 
@@ -233,7 +236,8 @@ def mutate(options: argparse.Namespace) -> int:
     """Print which changes of components their examples do not notice; status 1 if one cannot be examined."""
     from dovetail.errors import ConfigError
     from dovetail.registry import current
-    from dovetail_kit.mutants.trial import chosen, examine
+    from dovetail_kit.mutants.examination import chosen, examine
+    from dovetail_kit.workers import cores
     from dovetail_lab.cli.progress import progress
 
     distribution = _distribution(options.distribution) if options.distribution else None
@@ -245,7 +249,9 @@ def mutate(options: argparse.Namespace) -> int:
         name = f"{component.kind}.{component.name}"
         try:
             with progress() as watch:
-                verdict = examine(component, functools.partial(watch, f"changes of {name}"))
+                verdict = examine(
+                    component, functools.partial(watch, f"changes of {name}"), processes=min(cores(), MOST)
+                )
         except ConfigError as error:
             print(f"{name}: {error}")
             status = 1
@@ -255,6 +261,8 @@ def mutate(options: argparse.Namespace) -> int:
             continue
         for line in _told(name, verdict):
             print(line)
+        if verdict.left:
+            return INTERRUPTED
     return status
 
 
@@ -263,7 +271,10 @@ def _told(name: str, verdict: Verdict) -> Iterator[str]:
     from dovetail_kit.mutants.tree import together
 
     missed = len(verdict.unnoticed)
-    noticed = f"its examples notice {verdict.made - missed} of {verdict.made} changes{', but not' * (missed > 0)}"
+    stopped = f" ({verdict.left} others were not tried)" * (verdict.left > 0)
+    noticed = (
+        f"its examples notice {verdict.made - missed} of {verdict.made} changes{stopped}{', but not' * (missed > 0)}"
+    )
     nothing = "there is nothing in it that this command can change, so its examples are not measured"
     yield f"{name}: {noticed if verdict.made else nothing}"
     told = together(verdict.unnoticed)

@@ -27,6 +27,9 @@ from dovetail_kit.mutants.tree import mutants_of, together
         ("def f(x, y): return x.shape, jnp.zeros_like(x), indicator(True, x), indicator(True, like=x)", {}),
         ("def f(x, y): return (x and x is None and not x) or (1 if x else 2)", {}),
         ("def f(x, _): return x", {}),
+        ("def f(x):\n seen = []\n seen.append(x)", {"seen": ("x",)}),
+        ("def f(x):\n a = 1\n b = 2\n c = 3\n d = 4\n return x", {"x": ("d", "c", "b", "a")}),
+        ("def f(x, y, z, u, v): return x", {"x": ("y", "z", "u", "v")}),
         ("def f(x, y): return y(2)", {}),
     ],
 )

@@ -9,8 +9,9 @@ from dovetail.cli import main
 from dovetail.errors import ConfigError
 from dovetail.registry import _discovered, current
 from dovetail.registry.one_file import FILES
-from dovetail_kit.mutants import trial
-from dovetail_kit.mutants.trial import examine
+from dovetail_kit import workers
+from dovetail_kit.mutants import examination, trial
+from dovetail_kit.mutants.examination import examine
 
 SOURCE = '''
 """A loss and a reward."""
@@ -78,6 +79,7 @@ def bare(completions):
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     monkeypatch.setenv(FILES, "")
+    monkeypatch.setattr(workers, "cores", lambda: 0)  # changes are tried in this process, which has JAX already
     (tmp_path / "acme_mutants.py").write_text(SOURCE)
     yield tmp_path / "acme_mutants.py"
     _discovered.cache_clear()
@@ -146,7 +148,7 @@ def test_how_far_it_is_is_told(file, capsys):
     told(file, capsys, "--only", "reward.brief")
     seen = []
     examine(current().get("reward", "brief"), lambda *counts: seen.append(counts))
-    assert seen == [(0, 3), (1, 3), (2, 3)]
+    assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_one_whose_examples_fail_is_told_and_the_others_are_examined(file, capsys):
@@ -306,6 +308,51 @@ def test_a_change_that_takes_more_and_more_memory_is_stopped(file, capsys, monke
     file.write_text(GROWING)
     told(file, capsys, "--only", "reward.growing")
     assert sizes[0] + 2**27 < max(sizes) < sizes[0] + 2**29
+
+
+HANGING = '''"""A reward of which a change waits for ever."""
+
+import time
+
+import dovetail
+
+
+@dovetail.hookimpl
+def dovetail_components(register):
+    register("reward", "hanging", "acme_mutants:hanging")
+
+
+def hanging(completions):
+    """The length.
+
+    >>> hanging(["ab"])
+    [2.0]
+    """
+    time.sleep(0 * 1e6)
+    return [float(len(each)) for each in completions]
+'''
+
+
+def test_a_change_that_hangs_is_ended_with_its_process(file, capsys, monkeypatch):
+    monkeypatch.setattr(workers, "cores", lambda: 1)
+    monkeypatch.setattr(examination, "SECONDS", 0.5)
+    file.write_text(HANGING)
+    out = told(file, capsys, "--only", "reward.hanging")
+    assert "its examples notice 2 of 5 changes" in out
+    assert ": 0  as  1  in  0 * 1000000.0" not in out
+
+
+def test_what_was_found_until_an_interrupt_is_told(file, capsys, monkeypatch):
+    def interrupted(done, total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    told(file, capsys, "--only", "reward.brief")
+    verdict = examine(current().get("reward", "brief"), interrupted)
+    assert (verdict.made, verdict.left, verdict.unnoticed) == (2, 1, ())
+    monkeypatch.setattr(examination, "examine", lambda *args, **kwargs: verdict)
+    assert main(["plugin", "mutants", "--plugin", str(file), "--only", "reward.brief"]) == 130
+    assert "its examples notice 2 of 2 changes (1 others were not tried)" in capsys.readouterr().out
 
 
 def test_a_changed_loop_ends_and_the_examples_of_a_helper_and_constants_count(file, capsys):

@@ -15,6 +15,8 @@ OUTLINE: Final = ("shape", "dtype", "ndim", "size", "device")
 """Attributes that tell nothing of what is in an array, and are often those of several."""
 ALIKE: Final = re.compile(r".*_like|broadcast_to|indicator")
 """Functions that take no more of one of their arguments than its outline."""
+NEAREST: Final = 4
+"""Variables that are tried in the place of one: of many, most are of another type, which any example notices."""
 CONVERSIONS: Final = ("float", "int", "str", "list", "tuple", "asarray", "array", "astype")
 Partners = Mapping[ast.AST, tuple[str, ...]]
 
@@ -22,9 +24,9 @@ Partners = Mapping[ast.AST, tuple[str, ...]]
 def partners_of(function: ast.FunctionDef, fields: Mapping[str, str]) -> Partners:
     """Return, for each variable, attribute of `self` and key that is read, what else of its sort is there to be read.
 
-    Of variables those count that have a value in an earlier line. Nothing is said of a variable that is only asked
-    whether it is there, or of which only the shape or the type is taken; and where one is counted, nothing of a list
-    that has an item for each of its own.
+    Of variables the nearest of those count that have a value in an earlier line, but for what would be put into itself.
+    Nothing is said of a variable that is only asked whether it is there, or of which only the shape or the type is
+    taken, and where one is counted, nothing of a list that is always as long.
 
     Args:
         function: a function or method, whose inner functions belong to it.
@@ -34,12 +36,14 @@ def partners_of(function: ast.FunctionDef, fields: Mapping[str, str]) -> Partner
     keys = _keys(function)
     found: dict[ast.AST, tuple[str, ...]] = {}
     counted = {id(each) for node in ast.walk(function) if (each := _counted(node))}
+    owners = {each: owner for node in ast.walk(function) for owner, each in _put_into(node)}
     plain = {id(each) for node in ast.walk(function) for each in _without_value(node)}
     for node in ast.walk(function):
         match node:
             case ast.Name(ctx=ast.Load()) if id(node) not in plain:
                 equal = variables.as_long if id(node) in counted else set()
-                found[node] = tuple(each for each in variables.instead_of(node) if {each, node.id} not in equal)
+                others = [each for each in variables.instead_of(node) if {each, node.id} not in equal]
+                found[node] = tuple(each for each in others if each != owners.get(node))[:NEAREST]
             case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Load()) if name in fields:
                 sort = _type(fields[name])
                 found[node] = tuple(each for each in fields if each != name and _type(fields[each]) == sort)
@@ -77,8 +81,8 @@ class _Variables:
         self.sorts.setdefault(name, sort)
 
     def instead_of(self, node: ast.Name) -> Iterator[str]:
-        """Yield the variables of the same sort that have a value before the line of a node."""
-        for other, line in self.since.items():
+        """Yield the variables of the same sort that have a value before the line of a node, the latest ones first."""
+        for other, line in sorted(self.since.items(), key=lambda each: -each[1]):
             is_same = other in (node.id, "_") or frozenset((other, node.id)) in self.converted
             if (
                 node.id in self.sorts
@@ -122,6 +126,16 @@ def _counted(node: ast.AST) -> ast.Name | None:
         case ast.Call(func=ast.Name(id="len"), args=[ast.Name() as counted]):
             return counted
     return None
+
+
+def _put_into(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Yield the variables with whose methods something is called, each with what that is.
+
+    What is put into itself, `seen.append(seen)`, has no end, and what prints it may take as long.
+    """
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=owner)), args=args):
+            yield from ((owner, each) for each in args)
 
 
 def _without_value(node: ast.AST) -> Iterator[ast.AST]:
