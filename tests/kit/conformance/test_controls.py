@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import random
 from typing import Annotated, Any
 
@@ -12,11 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Lt
 from tests.kit.conformance.mutants import CONTROLS, right
 from tests.kit.conformance.mutants_batches import alive, group_mean, spread
 
 import dovetail
+from dovetail.arrays import gae_trace, log_ratio, masked, returns_to_go
 from dovetail.registry import Component, Origin
 from dovetail_kit.conformance.check import applicable
 from dovetail_kit.conformance.subject import Subject
@@ -101,6 +103,39 @@ def less_for_late_tokens(token_rewards, mask, *, rate: Annotated[float, Ge(0)] =
     decay = jnp.exp(-rate * jnp.cumsum(mask, axis=1))
     shaped = jnp.where(mask, token_rewards * decay, 0.0)
     return shaped, {"decay": jnp.sum(jnp.where(mask, decay, 0.0), axis=1) / jnp.sum(mask, axis=1)}
+
+
+@right("advantage")
+def minds_risk(token_rewards, values, mask, *, risk: Annotated[float, Ge(0), Lt(1)] = 0.3):
+    """A = ∑(1 ∓ risk)·δ, less where what token_rewards and values promise is good news and more where it is bad."""
+    errors = gae_trace(masked(token_rewards, mask), masked(values, mask), mask, 1.0, 0.0)
+    advantages = returns_to_go(jnp.where(errors > 0, (1 - risk) * errors, (1 + risk) * errors), mask, 0.9)
+    return advantages, masked(advantages + masked(values, mask), mask)
+
+
+@right("policy_loss")
+@dovetail.declares(on_policy_gradient=True, pessimistic=True)
+def fades_as_a_bell(logps, old_logps, advantages, mask, *, sigma: Annotated[float, Gt(0)] = 0.2):
+    """-A·σ·√(π/2)·erf(x / (σ√2)) where advantages and x = logps - old_logps agree in mask, σ = sigma; -A·x elsewhere.
+
+    JAX computes some of its last digits otherwise where it is differentiated.
+    """
+    x, a = log_ratio(logps, old_logps, mask), masked(advantages, mask)
+    moved = a * x > 0
+    z = jnp.where(moved, x, 0.0) / sigma
+    inside = sigma * math.sqrt(math.pi / 2) * jax.lax.erf(z / math.sqrt(2))
+    return -a * jnp.where(moved, inside, x) + 0.0
+
+
+@right("reward")
+def easy_to_read(completions, *, least: Annotated[int, Ge(1)] = 3):
+    """Letters per word of completions, turned round; 0 for a short text.
+
+    Args:
+        least: the number of words from which on a text is judged.
+    """
+    words = [text.split() for text in completions]
+    return [1 / (1 + sum(map(len, each)) / len(each)) if len(each) >= least else 0.0 for each in words]
 
 
 @right("tool")

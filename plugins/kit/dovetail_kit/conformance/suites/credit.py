@@ -39,28 +39,34 @@ def critic(component: Component) -> str | None:
     " + values.",
 )
 def a_single_token(subject: Subject) -> None:
-    """For a completion of a single token the return is its reward, whatever the critic says, and the advantage falls
-    as the critic's value rises.
+    """For a completion of a single token the return is its reward, whatever the critic says, or stays the same share of
+    the way behind it or beyond; and the advantage falls as the critic's value rises.
 
-    A critic that is trained on advantages, or added instead of subtracted, drives itself away from the returns.
+    A critic that is trained on advantages, or added instead of subtracted, drives itself away from the returns. A
+    return that minds risk goes another share of the way up than down.
     """
     case = ArrayCase.of(subject)
     fields, name = case.fields(), critic(subject.component)
     assert name
-    found = []
-    for value in (0.0, 2.0):
+    reward = float(fields["token_rewards"][SINGLE, 0])
+    found = {}
+    for value in (reward - 3, reward - 1, reward + 1, reward + 3):
         values = fields[name].copy()
         values[SINGLE, 0] = value
-        found.append(case.run(fields | {name: values}).values)
-    reward = float(fields["token_rewards"][SINGLE, 0])
-    low, high = (float(advantages[SINGLE, 0]) for advantages, *_ in found)
-    if not high < low - EPSILON:
-        raise Failed(f"where the critic says 2 instead of 0, the advantage is {high:.6g} instead of {low:.6g}")
-    for value, (_, *returns) in zip((0, 2), found, strict=True):
-        if returns and abs(float(returns[0][SINGLE, 0]) - reward) > EPSILON:
-            raise Failed(
-                f"the reward is {reward:.6g}, the critic says {value}, and the return is {returns[0][SINGLE, 0]:.6g}"
+        found[value] = [float(result[SINGLE, 0]) for result in case.run(fields | {name: values}).values]
+    (lowest, (high, *_)), *_, (highest, (low, *_)) = found.items()
+    if not low < high - EPSILON:
+        raise Failed(
+            f"where the critic says {highest:.6g} instead of {lowest:.6g}, the advantage is {low:.6g} instead of"
+            f" {high:.6g}"
+        )
+    shares = [(returns[0] - value) / (reward - value) for value, (_, *returns) in found.items() if returns]
+    for side in (shares[:2], shares[2:]):
+        if side and not (side[0] > 0 and abs(side[0] - side[1]) < EPSILON):
+            told = ", ".join(
+                f"{returns[0]:.6g} where the critic says {value:.6g}" for value, (_, *returns) in found.items()
             )
+            raise Failed(f"the reward is {reward:.6g}, and the return is {told}")
 
 
 @check(

@@ -168,7 +168,9 @@ def reasoning_has_lines(subject: Subject) -> None:
 
 
 def _counts_words(component: Component) -> bool:
-    """Tell whether a hyperparameter is a number of words, by its line in the docstring."""
+    """Tell whether a hyperparameter is a number of words, by its line in the docstring, and no letters are counted."""
+    if re.search(r"\b(letters?|characters?|syllables?)\b", component.doc, re.IGNORECASE):
+        return False
     numbers = [name for name, value in component.params.items() if type(value) in (int, float)]
     return is_alone(component) and any(re.search(r"\bwords\b", said_of(component, name)) for name in numbers)
 

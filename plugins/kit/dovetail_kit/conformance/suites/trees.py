@@ -219,7 +219,8 @@ def norms_of_each_array(subject: Subject) -> None:
     "optimizer",
     unless="undefined_at_rest",
     when=_is_said_to_be(TOGETHER, OF_EACH),
-    fix="Take the norm once, of the whole tree: optax.tree.norm(gradients); or correct the docstring.",
+    fix="Take the norm once, of the whole tree: optax.tree.norm(gradients); or correct the docstring. If it matters"
+    f" only after more than {len(COURSE)} steps, declare settings={{'name': value}} with which it does before.",
 )
 def norms_of_all_arrays(subject: Subject) -> None:
     """If its docstring says that a norm is that of all arrays together, a much larger gradient of one array changes
