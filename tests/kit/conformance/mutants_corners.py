@@ -48,7 +48,7 @@ def spread_to_a_power(token_rewards, lengths, mask, *, power: Annotated[float, G
 def share_of_errors(mask, tool_errors, turn_mask, *, most: Annotated[float, Ge(0)] = 0.5):
     turns = jnp.sum(turn_mask, axis=1, dtype=jnp.float32)
     kept = mask & (tool_errors <= most * turns)[:, None]
-    return kept, {"errors": tool_errors / turns}
+    return kept, {"errors": jnp.mean(tool_errors / turns)}
 
 
 @attrs.frozen(kw_only=True)

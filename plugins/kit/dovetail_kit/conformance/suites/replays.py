@@ -204,7 +204,7 @@ def fills_its_places(subject: Subject) -> None:
     "replay",
     when=lambda component: CAPACITY in component.params and allows(component, CAPACITY, ROOM),
     fix="Move the place where the next group goes on by as many as were stored, and keep it in the state. If all"
-    f" that is fresh joins in the next step, declare settings with which less does: {FRESH} groups are sampled in each.",
+    f" that is fresh, {FRESH} groups, joins in the next step, declare settings with which less does.",
 )
 def uses_its_room(subject: Subject) -> None:
     """With a `capacity` of 24 groups, some group that joins is older than the step before.

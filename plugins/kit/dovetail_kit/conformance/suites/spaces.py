@@ -91,7 +91,7 @@ def a_failure_is_no_zero(subject: Subject) -> None:
     Where accuracies are compared, a failure that counts as 0 is the worst result, and where losses are, with their sign
     turned, the best one.
     """
-    if not subject.bind().learns:
+    if not getattr(subject.bind(), "learns", False):
         raise Inapplicable("it does not learn")
     matters = False
     for best in (-1.0, 3.0):
