@@ -55,6 +55,19 @@ class LearnsNothingBelow:
         return _decoder(__call__=call)
 
 
+@caught_by("model", "gradients_are_slopes", slow=True)
+@attrs.frozen(kw_only=True)
+class HalfWithoutGradient:
+    """Half of what it says lets no gradient through."""
+
+    def make(self, vocab_size, *, rngs, place):
+        def call(self, tokens, mask, cache=None, *, prefix=None):
+            hidden, cache = super(type(self), self).__call__(tokens, mask, cache, prefix=prefix)
+            return 0.5 * (hidden + jax.lax.stop_gradient(hidden)), cache
+
+        return _decoder(__call__=call)
+
+
 @caught_by("model", "prefix_and_cache", slow=True)
 @attrs.frozen(kw_only=True)
 class EitherPrefixOrCache:

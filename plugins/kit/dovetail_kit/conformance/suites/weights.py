@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,9 @@ PROMPT = 5
 STACK = 4
 """Vectors that a parameter may consist of, each of which learns."""
 STEP = 0.01
+LENGTHS: Final = (0.02, 0.01)
+"""How far differences are taken, as a share of the size of a parameter: twice, to see that the loss is smooth there."""
+SMOOTH, ROUGH, FLOOR, SMALL = 0.02, 0.03, 0.01, 0.1
 
 
 def _leaves(model: Any) -> dict[str, Any]:
@@ -78,6 +82,21 @@ def abstract_is_what_is_made(subject: Subject) -> None:
         raise Failed(f"{path} is {made.get(path, 'not there')}, and abstract() says {said.get(path, 'nothing')}")
 
 
+def _loss_of(model: Any) -> tuple[Callable[[Any], Any], Any]:
+    """Return the loss of a model on known texts, as a function of its parameters, and these."""
+    tokens, mask = token_batch()
+    graphdef, params, rest = nnx.split(model, nnx.Param, ...)
+
+    def loss(params: Any) -> Any:
+        merged: Any = nnx.merge(graphdef, params, rest)
+        hidden, _ = merged(tokens[:, :-1], mask[:, :-1])
+        logps = jax.nn.log_softmax(merged.logits(hidden).astype(jnp.float32))
+        found = jnp.take_along_axis(logps, jnp.asarray(tokens)[:, 1:, None], axis=-1)[..., 0]
+        return -jnp.sum(jnp.where(mask[:, :-1], found, 0.0))
+
+    return loss, params
+
+
 @check("model", slow=True, fix="Look for jax.lax.stop_gradient, and for a parameter that is read nowhere.")
 def every_parameter_learns(subject: Subject) -> None:
     """Every parameter has a finite gradient that is not zero, at the start or after one step along the others', and so
@@ -86,22 +105,10 @@ def every_parameter_learns(subject: Subject) -> None:
     With a parameter frozen by mistake, training looks normal, but is worse. One that feeds only a projection which
     begins at zero learns from the second step on.
     """
-    tokens, mask = token_batch()
     made = make_model(subject)
     chooses = bool(getattr(made, "choices", 0))  # such as experts, which need not all be chosen
-    graphdef, params, rest = nnx.split(made, nnx.Param, ...)
-
-    @jax.jit
-    def gradient(params: Any) -> Any:
-        def loss(params: Any) -> Any:
-            model: Any = nnx.merge(graphdef, params, rest)
-            hidden, _ = model(tokens[:, :-1], mask[:, :-1])
-            logps = jax.nn.log_softmax(model.logits(hidden).astype(jnp.float32))
-            found = jnp.take_along_axis(logps, jnp.asarray(tokens)[:, 1:, None], axis=-1)[..., 0]
-            return -jnp.sum(jnp.where(mask[:, :-1], found, 0.0))
-
-        return jax.grad(loss)(params)
-
+    loss, params = _loss_of(made)
+    gradient = jax.jit(jax.grad(loss))
     first = gradient(params)
     moved = jax.tree.map(lambda value, slope: value - (STEP * slope).astype(value.dtype), params, first)
     found, later = (jax.tree.leaves_with_path(nnx.to_pure_dict(each)) for each in (first, gradient(moved)))
@@ -113,6 +120,37 @@ def every_parameter_learns(subject: Subject) -> None:
         for row in range(leaf.shape[0] if leaf.ndim == 2 and leaf.shape[0] <= STACK and not chooses else 0):
             if not np.asarray(leaf[row], np.float32).any() and not np.asarray(second[row], np.float32).any():
                 raise Failed(f"the gradient by {name}[{row}] is zero everywhere")
+
+
+@check("model", slow=True, fix="Let gradients through: look for jax.lax.stop_gradient in what outputs depend on.")
+def gradients_are_slopes(subject: Subject) -> None:
+    """Along a direction of each parameter, the gradient of a loss is its slope, as differences show it.
+
+    Where what a state holds, or a gate, lets no gradient through, training goes another way than the loss.
+    """
+    loss, params = _loss_of(make_model(subject))
+    evaluate, gradients = jax.jit(loss), jax.tree.leaves(jax.jit(jax.grad(loss))(params))
+    leaves, form = jax.tree.flatten(params)
+    names = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(nnx.to_pure_dict(params))]
+    rng = np.random.default_rng(0)
+    for number, (name, leaf, gradient) in enumerate(zip(names, leaves, gradients, strict=True)):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            continue
+        size = float(jnp.sqrt(jnp.mean(jnp.square(leaf.astype(jnp.float32))))) or SMALL
+        way = (size * rng.standard_normal(leaf.shape)).astype(np.float32)
+
+        def moved(length: float, number: int = number, leaf: Any = leaf, way: Any = way) -> float:
+            changed = [*leaves[:number], (leaf + length * way).astype(leaf.dtype), *leaves[number + 1 :]]
+            return float(evaluate(jax.tree.unflatten(form, changed)))
+
+        far, near = ((moved(length) - moved(-length)) / (2 * length) for length in LENGTHS)
+        if abs(far - near) > SMOOTH * abs(near) + FLOOR:
+            continue  # there is a corner, or a choice
+        slope = float(jnp.sum(gradient.astype(jnp.float32) * way))
+        if abs(slope - near) > ROUGH * max(abs(slope), abs(near)) + FLOOR:
+            raise Failed(
+                f"along a direction of {name} the loss rises by {near:.4g}, and by its gradient by {slope:.4g}"
+            )
 
 
 @check(
