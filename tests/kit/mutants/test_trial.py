@@ -148,7 +148,7 @@ def test_how_far_it_is_is_told(file, capsys):
     told(file, capsys, "--only", "reward.brief")
     seen = []
     examine(current().get("reward", "brief"), lambda *counts: seen.append(counts))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
+    assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
 def test_one_whose_examples_fail_is_told_and_the_others_are_examined(file, capsys):

@@ -93,6 +93,7 @@ def examine(
         return None
     limit = SECONDS * (1 + time.monotonic() - begun)
     total, unnoticed, done = len(trials.mutants), list[Mutant](), 0
+    watch(0, total)
     try:
         for mutant, noticed in zip(trials.mutants, _tried(trials, component, processes, limit), strict=True):
             done += 1
