@@ -16,18 +16,12 @@ from dovetail.errors import DovetailError
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites.hyperparameters import FIX, numbers_of, others, refuse_unseen
-from dovetail_kit.conformance.suites.models import make_model, token_batch
+from dovetail_kit.conformance.suites.models import make_model, parameters_of, token_batch
 
 OF_COMPUTING: Final = re.compile(
     r"chunk|block|tile|unroll|remat|drop|noise|jitter|loss|smooth|max_|length|limit|capacity|aux|balance|router"
 )
 """In names, that a number decides how a model is computed or trained, or matters beyond the length of a few tokens."""
-
-
-def _parameters(model: Any) -> dict[str, Any]:
-    """Return the parameters of a model by their paths."""
-    state = nnx.to_pure_dict(nnx.state(model, nnx.Param))
-    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in jax.tree.leaves_with_path(state)}
 
 
 @check("model", name="every_number_counts", slow=True, fix=FIX)
@@ -60,7 +54,7 @@ def every_number_of_a_model_counts(subject: Subject) -> None:
 def _shown(subject: Subject, changed: dict[str, Any], alike: dict[str, Any] | None = None) -> Any:
     """Return the weights of a model with its hidden states and logits; None if its weights are not those given."""
     model = make_model(Subject(subject.component, {**subject.given, **changed}))
-    weights = _parameters(model)
+    weights = parameters_of(model)
     if alike is not None and not _equal(weights, alike):
         return None
     tokens, mask = token_batch()
@@ -115,7 +109,7 @@ def exports_in_the_type_asked_for(subject: Subject) -> None:
     A model of twice the size fills the memory of whoever serves it; one in half precision is not the one trained.
     """
     model = _has_export(subject)
-    if any(leaf.dtype != np.float32 for leaf in _parameters(model).values()):
+    if any(leaf.dtype != np.float32 for leaf in parameters_of(model).values()):
         raise Inapplicable("its parameters are not in float32")
     kept, full, half = (_exported(subject, model, dtype) for dtype in (None, "float32", "bfloat16"))
     if full is not None and full == half:
@@ -131,9 +125,9 @@ def exports_every_parameter(subject: Subject) -> None:
     A scale or a bias that is left out begins anew wherever the model is loaded, and it says something else.
     """
     model = _has_export(subject)
-    before = _parameters(model)
+    before = parameters_of(model)
     _exported(subject, model)
-    if not _equal(_parameters(model), before):
+    if not _equal(parameters_of(model), before):
         raise Failed("exporting it changes its parameters")
     graphdef, params, rest = nnx.split(model, nnx.Param, ...)
     leaves, tree = jax.tree.flatten(params)

@@ -79,6 +79,12 @@ def make_model(subject: Subject, seed: int = 0) -> Any:
         raise Inapplicable(f"it cannot be made here: {error}") from error
 
 
+def parameters_of(model: Any) -> dict[str, Any]:
+    """Return the parameters of a model, or what `abstract` says of them, by their paths."""
+    state = nnx.to_pure_dict(nnx.state(model, nnx.Param))
+    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(state)}
+
+
 def tiny_model(vocab_size: int, seed: int = 0) -> Any:
     """Return a model of the built-in architecture."""
     maker: Any = current().get("model", "decoder").bind(**TINY)

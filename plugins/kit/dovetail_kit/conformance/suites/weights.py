@@ -21,6 +21,7 @@ from dovetail_kit.conformance.suites.models import (
     WITHIN,
     make_model,
     model_of,
+    parameters_of,
     tiny_model,
     token_batch,
 )
@@ -34,12 +35,6 @@ LENGTHS: Final = (0.02, 0.01)
 SMOOTH, ROUGH, FLOOR, SMALL = 0.02, 0.03, 0.01, 0.1
 
 
-def _leaves(model: Any) -> dict[str, Any]:
-    """Return the parameters of a model by their paths."""
-    state = nnx.to_pure_dict(nnx.state(model, nnx.Param))
-    return {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree.leaves_with_path(state)}
-
-
 @check(
     "model",
     slow=True,
@@ -51,7 +46,7 @@ def begins_at_random(subject: Subject) -> None:
 
     Layers that begin alike get the same gradients and stay alike, and runs with other seeds would be one run.
     """
-    first, again, other = (_leaves(make_model(subject, seed)) for seed in (0, 0, 1))
+    first, again, other = (parameters_of(make_model(subject, seed)) for seed in (0, 0, 1))
     for path, leaf in first.items():
         same(again[path], leaf, f"made again from the same seed: {path}", within=0.0)
     drawn = {path: np.asarray(leaf, np.float32) for path, leaf in first.items() if np.ptp(np.asarray(leaf)) > 0}
@@ -73,8 +68,8 @@ def abstract_is_what_is_made(subject: Subject) -> None:
 
     It is used to plan memory, to restore checkpoints and to shard weights.
     """
-    made = {path: (leaf.shape, leaf.dtype.name) for path, leaf in _leaves(make_model(subject)).items()}
-    told = _leaves(subject.bind().abstract(VOCABULARY))
+    made = {path: (leaf.shape, leaf.dtype.name) for path, leaf in parameters_of(make_model(subject)).items()}
+    told = parameters_of(subject.bind().abstract(VOCABULARY))
     said = {path: (leaf.shape, np.dtype(leaf.dtype).name) for path, leaf in told.items()}
     wrong = sorted(made.items() ^ said.items(), key=str)
     if wrong:
@@ -188,7 +183,7 @@ def logits_in_full_precision(subject: Subject) -> None:
     Three digits of a logit of 20 are an error of 0.06 in its logarithm, more than a clip range sees.
     """
     model = make_model(subject)
-    if any(leaf.dtype != jnp.float32 for leaf in _leaves(model).values()):
+    if any(leaf.dtype != jnp.float32 for leaf in parameters_of(model).values()):
         raise Inapplicable("its parameters are not in float32")
     hidden = jax.random.normal(jax.random.key(0), (4, model.width))
     logits = np.asarray(model.logits(hidden))
