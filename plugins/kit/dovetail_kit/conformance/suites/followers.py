@@ -79,6 +79,14 @@ def stays_with_the_policy(subject: Subject) -> None:
         same(value, weights[name], f"with a policy that has not moved, the weight '{name}'", within=1e-6)
 
 
+def _distance(subject: Subject, follower: Any, step: int = 1) -> float:
+    """Return how far weights go at a step towards those of a policy, which are at most 0.5 away."""
+    weights = jnp.linspace(-1, 1, 6)
+    given = {"weights": {"kernel": weights}, "policy": {"kernel": 0.5 * weights}, "step": jnp.int32(step)}
+    after = follower(*(given[name] for name in subject.component.reads))
+    return float(jnp.abs(after["kernel"] - weights).max())
+
+
 @check(
     "follower",
     when=lambda component: "decay" in component.params,
@@ -92,10 +100,7 @@ def a_larger_decay_moves_less(subject: Subject) -> None:
     moved = {}
     for decay in (0.2, 0.9, 1.0):
         if allows(subject.component, "decay", decay):
-            weights = jnp.linspace(-1, 1, 6)
-            given = {"weights": {"kernel": weights}, "policy": {"kernel": 0.5 * weights}, "step": jnp.int32(1)}
-            after = subject.bind(decay=decay)(*(given[name] for name in subject.component.reads))
-            moved[decay] = float(jnp.abs(after["kernel"] - weights).max())
+            moved[decay] = _distance(subject, subject.bind(decay=decay))
     if 1.0 in moved and moved[1.0] > 1e-6:
         raise Failed(f"with 'decay' = 1 the weights move by {moved[1.0]:.6g}")
     sizes = [moved[decay] for decay in sorted(moved)]
@@ -116,14 +121,9 @@ def every_so_many_steps(subject: Subject) -> None:
     With the branches exchanged, weights that should rest are those of the policy in all other steps. In too few digits
     a late step is a multiple of everything.
     """
-    weights = jnp.linspace(-1, 1, 6)
     follower = subject.bind(every=5)
     for begin in (0, LATE):
-        moved = 0
-        for step in range(begin + 1, begin + 41):
-            given = {"weights": {"kernel": weights}, "policy": {"kernel": 0.5 * weights}, "step": jnp.int32(step)}
-            after = follower(*(given[name] for name in subject.component.reads))
-            moved += int(jnp.any(after["kernel"] != weights))
+        moved = sum(_distance(subject, follower, step) > 0 for step in range(begin + 1, begin + 41))
         if not 7 <= moved <= 9 and (moved or not begin):
             raise Failed(f"with 'every' = 5 the weights move in {moved} of the 40 steps from {begin + 1:,} on")
 
@@ -141,10 +141,7 @@ def a_larger_rate_moves_more(subject: Subject) -> None:
     moved = {}
     for rate in (0.0, 0.1, 0.8):
         if allows(subject.component, "rate", rate):
-            weights = jnp.linspace(-1, 1, 6)
-            given = {"weights": {"kernel": weights}, "policy": {"kernel": 0.5 * weights}, "step": jnp.int32(1)}
-            after = subject.bind(rate=rate)(*(given[name] for name in subject.component.reads))
-            moved[rate] = float(jnp.abs(after["kernel"] - weights).max())
+            moved[rate] = _distance(subject, subject.bind(rate=rate))
     sizes = list(moved.values())
     if sizes != sorted(sizes) or moved.get(0.0):
         told = ", ".join(f"{size:.6g} with {rate:g}" for rate, size in moved.items())

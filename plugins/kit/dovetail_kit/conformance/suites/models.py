@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -310,12 +311,8 @@ def merges_as_it_computes(subject: Subject) -> None:
         same(linear.merged(), found, "the matrix with its change merged", within=WITHIN)
 
 
-@check("adapter", slow=True, fix="Initialise one of the two factors at random, and only the other one to zero.")
-def can_learn(subject: Subject) -> None:
-    """Some of what it adds has a gradient that is not zero: with two factors of zero there is none.
-
-    Such an adapter stays what it is for the whole run, which looks as if there were nothing to learn.
-    """
+def gradient_of_adapter(subject: Subject) -> tuple[Callable[[Any], Any], Any]:
+    """Return what gives the gradient by all that an adapter adds to a tiny model, and what it has added."""
     tokens, mask = token_batch()
     adapted = subject.bind().apply(tiny_model(VOCABULARY), rngs=nnx.Rngs(1))
     graphdef, added, rest = nnx.split(adapted, nnx.LoRAParam, ...)
@@ -324,10 +321,21 @@ def can_learn(subject: Subject) -> None:
     def gradient(added: Any) -> Any:
         def loss(added: Any) -> Any:
             model: Any = nnx.merge(graphdef, added, rest)
-            return jnp.sum(jnp.where(mask[..., None], jnp.sin(model(tokens, mask)[0]), 0.0))
+            logits = model.logits(model(tokens, mask)[0])
+            return jnp.sum(jnp.where(mask[..., None], jnp.sin(logits), 0.0))
 
         return jax.grad(loss)(added)
 
+    return gradient, added
+
+
+@check("adapter", slow=True, fix="Initialise one of the two factors at random, and only the other one to zero.")
+def can_learn(subject: Subject) -> None:
+    """Some of what it adds has a gradient that is not zero: with two factors of zero there is none.
+
+    Such an adapter stays what it is for the whole run, which looks as if there were nothing to learn.
+    """
+    gradient, added = gradient_of_adapter(subject)
     if not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(gradient(added))):
         raise Failed("the gradient by everything that it adds is zero")
 

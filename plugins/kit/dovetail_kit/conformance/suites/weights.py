@@ -19,10 +19,10 @@ from dovetail_kit.conformance.suites.models import (
     ROWS,
     VOCABULARY,
     WITHIN,
+    gradient_of_adapter,
     make_model,
     model_of,
     parameters_of,
-    tiny_model,
     token_batch,
 )
 
@@ -131,6 +131,7 @@ def gradients_are_slopes(subject: Subject) -> None:
     for number, (name, leaf, gradient) in enumerate(zip(names, leaves, gradients, strict=True)):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             continue
+        # `same_slopes` moves all arrays by one length, which is much too far for weights of a hundredth
         size = float(jnp.sqrt(jnp.mean(jnp.square(leaf.astype(jnp.float32))))) or SMALL
         way = (size * rng.standard_normal(leaf.shape)).astype(np.float32)
 
@@ -226,19 +227,7 @@ def all_of_it_learns(subject: Subject) -> None:
 
     What is added and read nowhere costs memory, and an adapter that skips a part of its matrices learns less.
     """
-    tokens, mask = token_batch()
-    adapted = subject.bind().apply(tiny_model(VOCABULARY), rngs=nnx.Rngs(1))
-    graphdef, added, rest = nnx.split(adapted, nnx.LoRAParam, ...)
-
-    @jax.jit
-    def gradient(added: Any) -> Any:
-        def loss(added: Any) -> Any:
-            model: Any = nnx.merge(graphdef, added, rest)
-            logits = model.logits(model(tokens, mask)[0])
-            return jnp.sum(jnp.where(mask[..., None], jnp.sin(logits), 0.0))
-
-        return jax.grad(loss)(added)
-
+    gradient, added = gradient_of_adapter(subject)
     first = gradient(added)
     moved = jax.tree.map(lambda value, slope: value - (STEP * slope).astype(value.dtype), added, first)
     found, later = (jax.tree.leaves_with_path(nnx.to_pure_dict(each)) for each in (first, gradient(moved)))
