@@ -49,8 +49,9 @@ def interruptions() -> Iterator[list[int]]:
     They are recorded because a library being imported may turn the interrupt into another error. A terminal that
     closes, or a scheduler that stops a job, sends several signals: while one is being handled, which may include
     writing a checkpoint, further ones are ignored, except for Ctrl-C, by which a user says that this takes too long.
-    Where Python drops an interrupt, see `stop_if_asked`, it would print a traceback: it says nothing. Handlers that
-    others have set stay, and in other threads than the main one, to which no signal comes, nothing changes.
+    Where Python drops an interrupt, see `stop_if_asked`, or a signal that comes just as its handler is being replaced,
+    it would print a traceback: it says nothing. Handlers that others have set stay, and in other threads than the main
+    one, to which no signal comes, nothing changes.
     """
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -68,7 +69,8 @@ def interruptions() -> Iterator[list[int]]:
     report = sys.unraisablehook
 
     def report_others(dropped: sys.UnraisableHookArgs) -> None:
-        if not (came and dropped.exc_type is KeyboardInterrupt):
+        replaced = "ignored due to race condition" in str(dropped.exc_value)
+        if not (replaced or (came and dropped.exc_type is KeyboardInterrupt)):
             report(dropped)
 
     changed = {number: default for number, default in _DEFAULTS.items() if signal.getsignal(number) == default}
@@ -78,12 +80,12 @@ def interruptions() -> Iterator[list[int]]:
     try:
         yield came
     finally:
-        # a hook that came later stays: it is for what comes after the end, and has ours behind it
-        sys.unraisablehook = report if sys.unraisablehook is report_others else sys.unraisablehook
         _HEARD[:] = [heard for heard in _HEARD if heard is not came]
         for number, default in changed.items():
             if signal.getsignal(number) is note:
                 signal.signal(number, default)
+        # a hook that came later stays: it is for what comes after the end, and has ours behind it
+        sys.unraisablehook = report if sys.unraisablehook is report_others else sys.unraisablehook
 
 
 def ignore_further() -> None:

@@ -4,6 +4,8 @@ import gc
 import signal
 import sys
 import threading
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from tests.core.training.tiny import TINY
@@ -73,6 +75,15 @@ def test_a_lost_interrupt_is_raised_where_it_cannot_be_lost(lose, printed):
         with pytest.raises(KeyboardInterrupt):
             stop_if_asked()
     stop_if_asked()
+
+
+def test_a_signal_whose_handler_is_just_being_replaced_is_dropped_without_a_traceback(printed):
+    """Python tells of it as of any exception that it cannot raise, and only when both happen within a microsecond."""
+    with interruptions():
+        for message in ("Signal 1 ignored due to race condition", "No space left on device"):
+            dropped = SimpleNamespace(exc_type=OSError, exc_value=OSError(message), exc_traceback=None, object=None)
+            sys.unraisablehook(cast("sys.UnraisableHookArgs", dropped))
+    assert printed == [OSError]
 
 
 LONG = (*TINY, "sft.steps=0", "train.steps=100", "eval.every=None")
