@@ -28,9 +28,9 @@ class Sink(Protocol):
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Write the metrics of one record: a step, or an evaluation (`eval/...`) under the number of the step before.
 
-        The steps of the warm start (`sft/...`) count from 1, as those of RL do. A run that is killed and goes on writes
-        again what came after its checkpoint, or all if it had none yet. It is called in the thread of the run; what is
-        not finite is in the metrics as it is.
+        The steps of the warm start, whose records have metrics `sft/...`, count from 1, as those of RL do. A run that
+        is killed and goes on writes again what came after its checkpoint, or all if it had none yet. It is called in
+        the thread of the run; what is not finite is in the metrics as it is.
         """
         ...
 
@@ -45,9 +45,14 @@ class SinkMaker(Protocol):
     def open(self, folder: Path, total_steps: int, start_step: int) -> Sink:
         """Return an open sink.
 
+        What the run has recorded up to the checkpoint from which it goes on, and nothing after that, is in
+        `metrics.jsonl` and `timings.jsonl` of its folder at this moment, a line for each record in both. A sink that
+        writes that anew keeps what it should, whatever was cut off.
+
         Args:
             folder: the run folder.
             total_steps: the number of RL steps that the config asks for.
-            start_step: the number of RL steps already done; 0 unless the run is resumed.
+            start_step: the number of RL steps already done; 0 unless the run is resumed, or if it goes on within the
+                warm start.
         """
         ...

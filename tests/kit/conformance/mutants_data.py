@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import attrs
 from tests.kit.conformance.mutants import caught_by
@@ -90,3 +93,42 @@ class _Rounds(_Lines):
 class RoundsTheRecord:
     def open(self, folder, total_steps, start_step):
         return _Rounds(f"{folder}/lines.jsonl", "a")
+
+
+@attrs.define
+class _Appended:
+    """An open sink that has a line in its file as soon as it is given a record, and keeps some of those that are there."""
+
+    path: str
+    keeps: Callable[[dict[str, Any]], object]
+
+    def __attrs_post_init__(self):
+        kept = [line for line in self._there() if self.keeps(json.loads(line))]
+        Path(self.path).write_text("".join(kept))
+
+    def _there(self):
+        return Path(self.path).read_text().splitlines(keepends=True) if Path(self.path).exists() else []
+
+    def write(self, step, metrics):
+        with open(self.path, "a") as file:
+            file.write(json.dumps({"step": step, **metrics}) + "\n")
+
+    def close(self):
+        """Every line is on disk already."""
+
+
+@caught_by("sink", "keeps_the_warm_start")
+@attrs.frozen(kw_only=True)
+class OneCountForBothPhases:
+    def open(self, folder, total_steps, start_step):
+        return _Appended(f"{folder}/lines.jsonl", lambda record: record["step"] <= start_step)
+
+
+@caught_by("sink", "keeps_the_warm_start")
+@attrs.frozen(kw_only=True)
+class BeginsAnewWithinTheWarmStart:
+    def open(self, folder, total_steps, start_step):
+        return _Appended(
+            f"{folder}/lines.jsonl",
+            lambda record: start_step and ("sft/loss" in record or record["step"] <= start_step),
+        )

@@ -250,14 +250,13 @@ class EndsAtANan:
 @right("sink")
 @attrs.frozen(kw_only=True)
 class PassesOverNan:
-    """Writes the highest figures so far, one line for each step; a step that is done again takes the place of its line."""
+    """Writes the highest figures so far, one line for each record; a resumed run begins with what the engine has."""
 
     def open(self, folder: Path, total_steps: int, start_step: int) -> _Best:
-        file = folder / "best.jsonl"
-        kept = (
-            [line for line in file.read_text().splitlines() if json.loads(line)[0] <= start_step]
-            if file.exists()
-            else []
-        )
-        file.write_text("".join(f"{line}\n" for line in kept))
-        return _Best(file, ends_at_a_nan=False, best=dict(json.loads(kept[-1])[1]) if kept else {})
+        sink = _Best(folder / "best.jsonl", ends_at_a_nan=False)
+        sink.file.write_text("")
+        for line in (folder / "metrics.jsonl").read_text().splitlines():
+            record = json.loads(line)
+            del record["phase"]
+            sink.write(record.pop("step"), record)
+        return sink

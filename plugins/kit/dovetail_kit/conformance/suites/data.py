@@ -9,11 +9,11 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
-from dovetail.errors import ConfigError, DovetailError, listing
+from dovetail.errors import DovetailError, listing
 from dovetail.ranges import plain
 from dovetail_kit.conformance.case import global_generators
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
@@ -453,38 +453,3 @@ def special_ids(subject: Subject) -> None:
         raise Failed(f"eos_ids is {tokenizer.eos_ids}, and vocab_size {tokenizer.vocab_size}")
     if not 0 <= tokenizer.pad_id < tokenizer.vocab_size:
         raise Failed(f"pad_id is {tokenizer.pad_id}, and vocab_size {tokenizer.vocab_size}")
-
-
-OF_SOME: Final = (
-    " What writes some figures alone on purpose declares settings={'name': value} with which reward/mean, loss and"
-    " eval/accuracy are among them, whatever they are."
-)
-"""What a sink may declare that is not to write most records, such as one that warns."""
-
-
-def opened(subject: Subject, folder: Path, total_steps: int, start_step: int) -> Any:
-    """Open a sink; one whose library is missing is not checked."""
-    try:
-        return subject.bind().open(folder, total_steps, start_step)
-    except ConfigError as error:
-        raise Inapplicable(f"it cannot be opened here: {error}") from error
-
-
-@check("sink", fix="Accept whatever figures a record has, and take none for granted.")
-def takes_any_figures(subject: Subject) -> None:
-    """It accepts records of any phase: few figures or many, NaN, none at all, and those of a resumed run.
-
-    Curves matter most when a loss diverges; a sink that raises on NaN would end the run.
-    """
-    import contextlib
-    import io
-
-    figures = {"reward/mean": 0.5, "loss": float("nan"), "kl/mean": float("inf"), "step/tokens": 1e12}
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        for start in (0, 3):
-            sink = opened(subject, Path(folder), 5, start)
-            for step in range(start + 1, 6):
-                sink.write(step, figures if step % 2 else {"reward/mean": 1.0})
-            sink.write(5, {"eval/accuracy": 0.25})
-            sink.write(5, {})
-            sink.close()

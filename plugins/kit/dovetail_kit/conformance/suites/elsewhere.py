@@ -1,29 +1,19 @@
-"""Claims about tasks, rewards and sinks beyond a single call: in another process, and in what they leave."""
+"""Claims about tasks and rewards beyond a single call: in another process, and in what there is of them."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
 import re
-import tempfile
-import time
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
-from unittest import mock
 
 from dovetail.errors import DovetailError
 from dovetail_kit.conformance.again import ERROR, told
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.clock import TooLong, limited
 from dovetail_kit.conformance.subject import Subject
-from dovetail_kit.conformance.suites.data import OF_SOME, first_of, opened, task_of
+from dovetail_kit.conformance.suites.data import first_of, task_of
 from dovetail_kit.conformance.suites.devices import ASKED_AGAIN, answers_of, name_of
 from dovetail_kit.conformance.suites.texts import is_pure
 
-EARLIER = 12
-JOURNAL = "metrics.jsonl"
 LONG: Final = 10_000
 SIZE: Final = re.compile(r"(^|_)(size|count|limit|examples|records|rows)$")
 PATIENCE: Final = 10
@@ -95,86 +85,3 @@ def _has_twice(task: Any) -> bool:
         if len({*examples}) < len(examples):
             return True
     return False
-
-
-@check("sink", fix="Copy what you are given before you change it.")
-def leaves_the_record(subject: Subject) -> None:
-    """It changes no record, because the next sink gets the same one.
-
-    What is written to the others, and to `metrics.jsonl`, would depend on which sinks a config names.
-    """
-    figures = {"reward/mean": 0.5, "loss": 1.25, "time/step": 3.0}
-    record = dict(figures)
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        sink = opened(subject, Path(folder), 2, 0)
-        for step in (1, 2):
-            sink.write(step, record)
-        sink.close()
-    if record != figures:
-        raise Failed(f"it is given {figures}, and leaves {record}")
-
-
-@check(
-    "sink", unless="elsewhere", fix=f"Flush and close in close(), and append when `start_step` is not zero.{OF_SOME}"
-)
-def writes(subject: Subject) -> None:
-    """It writes its records to the folder or to the console, and a resumed run keeps the earlier ones.
-
-    A sink that writes nothing is noticed when the run is over.
-    """
-    with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()) as printed:
-        folder = Path(place)
-        with contextlib.redirect_stderr(printed):
-            # what the engine itself keeps, which a sink may read
-            lines = [json.dumps({"phase": "rl", "step": step, "reward/mean": 0.5}) for step in range(1, EARLIER + 1)]
-            (folder / JOURNAL).write_text("".join(f"{line}\n" for line in lines))
-            _write(subject, folder, 0, EARLIER)
-            before = _size(folder)
-            if not before and not printed.getvalue().strip():
-                raise Failed(f"after {EARLIER} records there is no file, and nothing was printed")
-            later = time.time() + 60  # a resumed run begins later, and names its files by the time
-            with mock.patch("time.time", return_value=later):
-                _write(subject, folder, EARLIER, EARLIER + 1)
-        if _size(folder) < 0.6 * before:
-            raise Failed(f"{EARLIER} records take {before} bytes, and {_size(folder)} with one more of a resumed run")
-
-
-@check(
-    "sink",
-    unless="elsewhere",
-    fix="In open(), drop what is there of steps after `start_step`: they will be written again.",
-)
-def repeats_nothing(subject: Subject) -> None:
-    """A run that goes on from an earlier checkpoint than its last record leaves no record twice.
-
-    After a crash the steps since the checkpoint are done again. A curve that shows them twice goes back in time.
-    """
-    # three times, because a sink may write a summary now and then, which repeats what it has recorded
-    if all(_of_step_4(subject, stopped=5) > _of_step_4(subject, stopped=3) for _ in range(3)):
-        raise Failed("after a run that had recorded 5 steps goes on from step 3, the record of step 4 is there twice")
-
-
-def _of_step_4(subject: Subject, *, stopped: int) -> int:
-    """Return how often the loss of step 4 is in the files of a run that ended after a step, and went on from step 3."""
-    with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()) as printed:
-        folder = Path(place)
-        (folder / JOURNAL).write_text("")
-        with contextlib.redirect_stderr(printed):
-            for start, last in ((0, stopped), (3, 6)):
-                sink = opened(subject, folder, 6, start)
-                for step in range(start + 1, last + 1):
-                    sink.write(step, {"loss": 0.5 + step / 64, "reward/mean": 0.25, "eval/accuracy": 0.25})
-                sink.close()
-        files = [path for path in folder.rglob("*") if path.is_file() and path.name != JOURNAL]
-        return sum(path.read_bytes().count(b"0.5625") for path in files)  # 0.5 + 4 / 64
-
-
-def _write(subject: Subject, folder: Path, start: int, last: int) -> None:
-    sink = opened(subject, folder, EARLIER + 1, start)
-    for step in range(start + 1, last + 1):
-        sink.write(step, MappingProxyType({"reward/mean": 0.1 * step, "eval/accuracy": 0.1, "loss": 1.0 / step}))
-    sink.close()
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and file.name != JOURNAL)

@@ -1,13 +1,8 @@
-"""Claims about what is chosen and kept: by curricula, replays, sinks, presets, and in sweeps."""
+"""Claims about what is chosen and kept: by curricula, replays, presets, and in sweeps."""
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
 import math
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +14,6 @@ from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.states import differing
 from dovetail_kit.conformance.subject import Subject, longest
 from dovetail_kit.conformance.suites.curricula import PROMPTS, SAMPLES, generator_of
-from dovetail_kit.conformance.suites.data import OF_SOME, opened
-from dovetail_kit.conformance.suites.elsewhere import JOURNAL
 from dovetail_kit.conformance.suites.replays import history_of
 from dovetail_kit.conformance.suites.sweeps import DRAWS, open_study, play_study
 
@@ -89,169 +82,6 @@ def something_joins(subject: Subject) -> None:
     """
     if not any(earlier["mask"].any() for earlier, _ in history_of(subject)):
         raise Failed(f"nothing has joined in {len(history_of(subject))} steps")
-
-
-def left_by(
-    subject: Subject, records: list[tuple[int, dict[str, float]]], total: int = 6
-) -> tuple[str, dict[str, bytes]]:
-    """Return what a sink has printed and written after records of a run, but for the place where it wrote."""
-    with tempfile.TemporaryDirectory() as place, contextlib.redirect_stdout(io.StringIO()) as printed:
-        folder = Path(place, "run")
-        folder.mkdir()
-        lines = [json.dumps({"phase": "rl", "step": step} | figures) for step, figures in records]
-        (folder / JOURNAL).write_text("".join(f"{line}\n" for line in lines))  # which a sink may read
-        with contextlib.redirect_stderr(printed):
-            sink = opened(subject, folder, total, 0)
-            for step, figures in records:
-                sink.write(step, dict(figures))
-            sink.close()
-        written = [path for path in folder.rglob("*") if path.is_file() and path.name != JOURNAL]
-        files = {str(path.relative_to(folder)): path.read_bytes().replace(place.encode(), b"") for path in written}
-    return printed.getvalue().replace(place, ""), files
-
-
-@check(
-    "sink",
-    unless="elsewhere",
-    fix="Write each record when it comes, or gather them until close(); declare newest_only=True if that is meant."
-    f"{OF_SOME}",
-)
-def keeps_every_record(subject: Subject) -> None:
-    """What is left after six records is not what is left after the last of them alone, unless declared newest_only.
-
-    A curve of which only the last point is left shows nothing.
-    """
-    if subject.declared.get("newest_only"):
-        raise Inapplicable("it declares newest_only")
-    records = [
-        (step, {"reward/mean": step / 7, "loss": 2.0 - step / 5, "eval/accuracy": step / 9}) for step in range(1, 7)
-    ]
-    if left_by(subject, records) == left_by(subject, records[-1:]):
-        raise Failed("it leaves the same after six records as after the last one alone")
-
-
-@check(
-    "sink",
-    unless="elsewhere",
-    fix=f"Write each figure as the float that it is, and the step that it belongs to.{OF_SOME}",
-)
-def tells_records_apart(subject: Subject) -> None:
-    """Other figures, or the same ones of other steps, leave something else.
-
-    Figures that are cut to whole numbers, or rows without their step, look well-formed and say nothing.
-    """
-    names = ("reward/mean", "loss", "eval/accuracy", "kl/mean", "entropy/mean")
-
-    def records(shift: float, later: int, slope: float = 0.01) -> list[tuple[int, dict[str, float]]]:
-        return [(step + later, dict.fromkeys(names, shift + slope * step)) for step in range(1, RECORDS + 1)]
-
-    before = left_by(subject, records(0.0, 0))
-    if left_by(subject, records(0.3, 0)) == before:
-        raise Failed("it leaves the same whether figures are 0.01 to 0.3 or 0.31 to 0.6")
-    if left_by(subject, records(0.123, 0, 0.0)) == left_by(subject, records(0.123, 0, 1e-4)):
-        raise Failed("it leaves the same whether figures are 0.123 throughout, or rise by 0.0001 from step to step")
-    if left_by(subject, records(0.0, 2)) == before:
-        raise Failed(f"it leaves the same for the steps 1 to {RECORDS} and for the steps 3 to {RECORDS + 2}")
-
-
-@check(
-    "sink",
-    unless="elsewhere",
-    fix=f"Take what each record has; a zero is a figure, and a name may come later.{OF_SOME}",
-)
-def takes_what_each_record_has(subject: Subject) -> None:
-    """A figure that is zero is told from one that is absent, and one that the first record lacked is written too.
-
-    Most steps have no evaluation, and an accuracy of zero is what some begin with.
-    """
-    names = ("reward/mean", "eval/accuracy", "entropy/mean")
-    before: dict[str, float] = {"loss": 0.5}
-
-    def left(*later: dict[str, float]) -> Any:
-        return left_by(subject, [(1, before), *((2 + number, before | each) for number, each in enumerate(later))])
-
-    low, high = (left(dict.fromkeys(names, figure)) for figure in (0.25, 0.75))
-    if low == high:
-        raise Failed(f"it leaves the same whatever the figures of {listing(names)} are, which the first record lacks")
-    if left(dict.fromkeys(names, 0.0)) == left({}):
-        raise Failed(f"it leaves the same whether {listing(names)} are zero or absent")
-
-
-@check(
-    "sink", unless="elsewhere", fix="Pass over the figure alone that cannot be written: continue, not break or return."
-)
-def a_nan_hides_nothing_else(subject: Subject) -> None:
-    """What stands in a record beside a figure that is NaN or infinite is written as it is without that.
-
-    A loss is NaN in the very steps in which the other curves say why.
-    """
-
-    def left(worst: float, figure: float) -> Any:
-        others = {
-            name: figure + 0.01 * number for number, name in enumerate(("reward/mean", "kl/mean", "eval/accuracy"))
-        }
-        return left_by(subject, [(1, {"loss": 0.5}), (2, {"loss": worst, **others}), (3, {"loss": worst, **others})])
-
-    if left(0.25, 0.75) == left(0.25, 0.5):
-        raise Inapplicable("it writes the same whatever these figures are")
-    for worst in (np.nan, np.inf):
-        if left(worst, 0.75) == left(worst, 0.5):
-            raise Failed(f"where the loss is {worst}, it leaves the same whatever the figures after it are")
-
-
-@check("sink", unless="elsewhere", fix="Write names with the figures, or the columns anew where a name is new.")
-def names_what_it_writes(subject: Subject) -> None:
-    """A figure that the first record lacked is not written under another's name, or under none.
-
-    Rows with more cells than the header of their table are read as other columns, or not at all.
-    """
-    first, later = {"loss": 0.5}, {"eval/zeugma": 0.8125, "loss": 0.25}
-    printed, files = left_by(subject, [(1, first), (2, later)])
-    texts = [printed, *(content.decode(errors="ignore") for content in files.values())]
-    for text in texts:
-        if "0.8125" in text and "zeugma" not in text and "loss" in text:
-            raise Failed("the second record has eval/zeugma = 0.8125: the number is written, and the name is not")
-
-
-@check("sink", unless="elsewhere", fix="Make what an open sink remembers in open(), anew for each run.")
-def forgets_other_runs(subject: Subject) -> None:
-    """What it leaves of a run names no figure of another run of the same process.
-
-    The trials of a sweep share a process, and a default that is one object for all would show each trial those before.
-    """
-    left_by(subject, [(1, {"loss": 0.5, "eval/zeugma": 0.25})])
-    printed, files = left_by(subject, [(1, {"loss": 0.5})])
-    if "zeugma" in printed or any(b"zeugma" in content for content in files.values()):
-        raise Failed("after a run with the figure eval/zeugma it leaves that name of one without it, too")
-
-
-@check("sink", unless="elsewhere", fix="Write whole numbers in full: repr(value), or a format with 17 digits.")
-def counts_in_full(subject: Subject) -> None:
-    """In its files a count of eight digits is not that of the next number.
-
-    Six digits are enough for a loss. Of the tokens so far they are not: `%g` writes 12345678 as 1.23457e+07.
-    """
-
-    def files(tokens: float) -> dict[str, bytes]:
-        return left_by(subject, [(step, {"loss": 0.5, "tokens/total": tokens + step}) for step in range(1, 4)])[1]
-
-    count = 12345677.0
-    if files(count) != files(3 * count) and files(count) == files(count + 1):
-        raise Failed("it writes the same whether tokens/total ends with 12345680 or with 12345681")
-
-
-@check("sink", unless="elsewhere", fix="Write digits that count: repr(value), or a format with `g`; do not round().")
-def small_figures_in_full(subject: Subject) -> None:
-    """In its files a learning rate of 1.25e-07 is not one of 2.5e-07.
-
-    Rounded to six decimals both are zero, and so is the loss of what has all but converged.
-    """
-
-    def files(lr: float) -> dict[str, bytes]:
-        return left_by(subject, [(step, {"loss": 0.5, "lr": lr}) for step in range(1, 4)])[1]
-
-    if files(0.125) != files(0.25) and files(1.25e-7) == files(2.5e-7):
-        raise Failed("it writes the same whether lr is 1.25e-07 or 2.5e-07")
 
 
 @check("sampling_preset", fix="Name settings of `sampling` as they are spelt, with values that it allows.")
