@@ -9,7 +9,7 @@ import attrs
 import jax
 import jax.numpy as jnp
 import numpy as np
-from annotated_types import Ge, Gt, Interval
+from annotated_types import Ge, Gt, Interval, Le
 from tests.kit.conformance.mutants import caught_by, right
 from tests.kit.conformance.mutants_batches import alive, group_mean, spread
 from tests.kit.conformance.mutants_contrasts import ANSWER
@@ -66,6 +66,15 @@ def the_first_reward_alone(score_table, group_ids, mask):
 def sums_abstentions(score_table, group_ids, mask):
     x, live = alive(jnp.sum(score_table, axis=1), mask)
     return spread(x - group_mean(x, group_ids, live), mask)
+
+
+@right("group_filter")
+def tells_enough_pairs_apart(scores, group_ids, mask, *, least: Annotated[float, Gt(0), Le(1)] = 0.25):
+    """Whether the scores of at least a share `least` of a group's pairs differ; which share matters only among ties."""
+    groups = Groups.of(group_ids, mask)
+    pairs = (groups.segments[:, None] == groups.segments) & groups.live[:, None] & groups.live
+    differ = jnp.sum(pairs & (scores[:, None] != scores), axis=1, dtype=jnp.float32)
+    return groups.total(differ) >= least * groups.sizes * jnp.maximum(groups.sizes - 1.0, 1.0)
 
 
 @caught_by("group_filter", "keeps_what_differs")

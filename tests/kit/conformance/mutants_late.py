@@ -355,6 +355,39 @@ class OnceThereAreEnough(Recent):
         return earlier, after | {self.known: np.asarray(known + int(live.sum()))}
 
 
+@right("replay")
+@attrs.frozen(kw_only=True)
+class FirstInFirstOut:
+    """A queue of the groups whose scores differ, of which each joins once, the oldest first.
+
+    Two groups of each step of the checks have such scores: by default both join in the next one, and none waits longer.
+
+    Attributes:
+        groups: how many join.
+        capacity: how many may wait; the newest of more do not.
+    """
+
+    groups: Annotated[int, Ge(1)] = 2
+    capacity: Annotated[int, Ge(1)] = 16
+
+    def init(self, empty: Any) -> Any:
+        slots = {name: np.zeros((self.capacity, *array.shape), array.dtype) for name, array in empty.items()}
+        return slots | {"waiting": np.zeros((), np.int64)}
+
+    def step(self, state: Any, fresh: Any, rng: Any) -> Any:
+        waiting = int(state["waiting"])
+        mixed = fresh["mask"].any(axis=(1, 2)) & (np.ptp(fresh["scores"], axis=1) > 0)
+        joining = min(self.groups, waiting)
+        earlier, after = {}, {}
+        for name, array in fresh.items():
+            none = np.zeros((self.capacity, *array.shape[1:]), array.dtype)
+            earlier[name] = np.concatenate([state[name][:joining], none])[: self.groups]
+            queue = np.concatenate([state[name][joining:waiting], array[mixed]])
+            after[name] = np.concatenate([queue, none])[: self.capacity]
+        length = min(waiting - joining + int(mixed.sum()), self.capacity)
+        return earlier, after | {"waiting": np.asarray(length)}
+
+
 @caught_by("replay", "joins_groups")
 @attrs.frozen(kw_only=True)
 class KnowsItsFields(Recent):

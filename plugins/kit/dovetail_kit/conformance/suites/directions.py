@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
+from dovetail.errors import listing
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, check
@@ -15,6 +18,8 @@ EPSILON = 1e-4
 FAR_OFF = 12.0
 ROW = 0
 """A row of the batch that is full."""
+APART: Final = ((0.0, 1.0), (-1.0, 1.0), (0.2, 0.9))
+"""Scores of groups in which they differ."""
 
 
 @check(
@@ -206,7 +211,7 @@ def keeps_what_differs(subject: Subject) -> None:
     ids = fields["group_ids"] if "group_ids" in fields else np.array(batch.GROUP_IDS)
     live = fields["mask"].any(axis=1)
     ever = dropped = False
-    for low, high in ((0.0, 1.0), (-1.0, 1.0), (0.2, 0.9)):
+    for low, high in APART:
         for equal in (low, high):
             scores = np.where(ids == 5, np.where(np.arange(batch.ROWS) == 0, low, high), equal)
             kept = case.run(batch.with_scores(fields, scores)).value
@@ -216,7 +221,8 @@ def keeps_what_differs(subject: Subject) -> None:
             if constant and not differing:
                 raise Failed(f"groups of {equal:g} alone are kept, and one of {low:g} and {high:g} is not")
     if not (ever or _keeps_two_against_two(case, fields, ids)):
-        raise Failed("no group whose scores differ is kept")
+        tried = listing(f"{low:g} and {high:g}" for low, high in APART)
+        raise Failed(f"no group whose scores differ is kept, be they {tried}")
     for equal in () if dropped else (-100.0, 100.0):
         dropped |= not case.run(batch.with_scores(fields, np.full(batch.ROWS, equal))).value[live].all()
     if not dropped:

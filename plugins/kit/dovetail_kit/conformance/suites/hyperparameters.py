@@ -43,6 +43,8 @@ OF_TIME: Final = re.compile(r"time_?(limit|out)|deadline|retries|workers|threads
 """In names, that a number decides how long something may take, or how much of it goes on at a time."""
 DISTANCE: Final = re.compile(r"eps|clip|delta|range|width")
 """In names, that a bound is how far from something, so that a lower one may be larger than the upper one."""
+RIGHT_OR_WRONG: Final = np.random.default_rng(0).integers(0, 2, batch.ROWS)
+"""Scores of which most are tied, as those of an answer that is right or wrong."""
 LARGE, SMALL = 3, 0.3
 UNTOLD: Final = ("mask", "group_ids", "role_ids")
 """What is read for its places and its labels, of which a range says nothing."""
@@ -261,6 +263,7 @@ def _batches(case: ArrayCase) -> Iterator[batch.Fields]:
     yield batch.eventful(case.fields(1))
     for factor in (FAR, FAR**3, 0.01):
         yield batch.scaled(case.fields(1), factor)
+    yield batch.with_scores(case.fields(1), RIGHT_OR_WRONG)
 
 
 def _differs(case: ArrayCase, fields: batch.Fields, name: str, value: float) -> bool:

@@ -204,16 +204,21 @@ def fills_its_places(subject: Subject) -> None:
     "replay",
     when=lambda component: CAPACITY in component.params and allows(component, CAPACITY, ROOM),
     fix="Move the place where the next group goes on by as many as were stored, and keep it in the state. If all"
-    f" that is fresh, {FRESH} groups, joins in the next step, declare settings with which less does.",
+    " that is stored joins in the next step, declare settings={'name': value} with which less does.",
 )
 def uses_its_room(subject: Subject) -> None:
-    """With a `capacity` of 24 groups, some group that joins is older than the step before.
+    """With a `capacity` of 24 groups, some group that joins is older than the step before; or does if another whole
+    number is 1, so that fewer join than are stored.
 
     A buffer that writes to the same places in each step forgets every group at once, whatever its size.
     """
-    ages = _ages(Subject(subject.component, {**subject.given, CAPACITY: ROOM}).bind())
-    if ages and max(ages) == 1:
-        raise Failed(f"in {MANY} steps of {FRESH} groups each, every group that joins is from the step before")
+    params = subject.component.params
+    whole = [name for name, value in params.items() if type(value) is int and name != CAPACITY]
+    for few in ({}, *({name: 1} for name in whole if allows(subject.component, name, 1))):
+        ages = _ages(Subject(subject.component, {**subject.given, **few, CAPACITY: ROOM}).bind())
+        if not ages or max(ages) > 1:
+            return
+    raise Failed(f"in {MANY} steps of {FRESH} groups each, every group that joins is from the step before")
 
 
 @check(
