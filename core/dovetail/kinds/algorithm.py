@@ -103,7 +103,7 @@ POLICY_LOSS: Final = Kind(
 
 KL: Final = Kind(
     name="kl",
-    summary="logps, ref_logps -> per-token estimate of the divergence from the reference",
+    summary="logps, ref_logps -> per-token estimate of the divergence from the reference, anything outside the mask",
     stage="loss_terms",
     default="k3",
     reads="fields",
