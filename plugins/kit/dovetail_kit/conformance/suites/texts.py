@@ -273,8 +273,9 @@ def _compare(records: list[dict[str, Any]], expected: list[Any], found: list[Any
 @check(
     *TEXTS,
     when=is_pure,
-    fix="Look for regular expressions with nested or adjacent repetitions, for int() of huge numbers and for recursion;"
-    " catch what parsing raises, and score it as a wrong answer.",
+    fix="Look for regular expressions with nested or adjacent repetitions, and for those that begin with a repetition"
+    " and are searched for (re.search, re.sub, re.findall), not matched: they begin anew at each place of a run; for"
+    " int() of huge numbers and for recursion; catch what parsing raises, and score it as a wrong answer.",
 )
 def hostile_texts(subject: Subject) -> None:
     """Empty, huge and odd texts get a finite result in bounded time; a policy in training writes all of these.
@@ -337,8 +338,10 @@ def odd_answers(subject: Subject) -> None:
     A column read from JSON holds whatever its author wrote: 42, "42", "", null.
     """
     records = records_of(subject)
-    if not isinstance(records[0].get("answer"), str) or starts_processes(subject):
-        raise Inapplicable("it does not read answers that are text")
+    if not any(isinstance(record.get("answer"), str) for record in records):
+        raise Inapplicable("no pair of its `examples` has a text in the column `answer`")
+    if starts_processes(subject):
+        raise Inapplicable("it starts a process for each text")
     for truth in TRUTHS:
         odd: list[dict[str, Any]] = [record | {"answer": truth} for record in records]
         for record, value in zip(odd, call_on(subject, odd), strict=True):
