@@ -233,7 +233,7 @@ class Interaction(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The task's columns that `reset` reads."""
+        """The task's columns that `reset` reads; empty if it reads none, as where all is drawn from its generator."""
         ...
 
     def reset(self, example: Example, rng: np.random.Generator) -> tuple[Any, Sequence[Message]]:
