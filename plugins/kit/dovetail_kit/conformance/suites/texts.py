@@ -84,6 +84,16 @@ def starts_processes(subject: Subject) -> bool:
     return "processes" in subject.component.params
 
 
+def asks_of_many_texts(subject: Subject) -> None:
+    """Skip a check that would take long with a process for each text.
+
+    Raises:
+        Inapplicable: if it starts one.
+    """
+    if starts_processes(subject):
+        raise Inapplicable("it starts a process for each text")
+
+
 def call_on(subject: Subject, records: list[dict[str, Any]], **params: Any) -> list[Any]:
     """Return what a component gives for completions with their columns."""
     return _returned(subject, _columns(subject, records), len(records), params)
