@@ -346,9 +346,12 @@ def odd_answers(subject: Subject) -> None:
 
     A column read from JSON holds whatever its author wrote: 42, "42", "", null.
     """
+    asks_of_many_texts(subject)
     records = records_of(subject)
-    if not isinstance(records[0].get("answer"), str) or starts_processes(subject):
-        raise Inapplicable("it does not read answers that are text")
+    if "answer" not in subject.component.reads:
+        raise Inapplicable("it reads no column `answer`")
+    if not isinstance(records[0].get("answer"), str):
+        raise Inapplicable("its examples have no `answer` that is a text")
     for truth in TRUTHS:
         odd: list[dict[str, Any]] = [record | {"answer": truth} for record in records]
         for record, value in zip(odd, call_on(subject, odd), strict=True):
