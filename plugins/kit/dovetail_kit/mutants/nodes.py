@@ -57,9 +57,13 @@ class _Simply(ast.NodeTransformer):
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         """Write not not x as x."""
         self.generic_visit(node)
-        inner = node.operand
-        twice = isinstance(node.op, ast.Not | ast.Invert) and isinstance(inner, ast.UnaryOp)
-        return inner.operand if twice and type(inner.op) is type(node.op) else node
+        match node:
+            case ast.UnaryOp(op=ast.Not(), operand=ast.UnaryOp(op=ast.Not(), operand=inner)):
+                return inner
+            case ast.UnaryOp(op=ast.Invert(), operand=ast.UnaryOp(op=ast.Invert(), operand=inner)):
+                return inner
+            case _:
+                return node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         """Write (x or None) is None as not x."""
