@@ -21,9 +21,10 @@ def warned(options: Namespace, config: Config, folder: Path) -> Iterator[None]:
 
     A relative path is meant from where a command is given, so the same command elsewhere begins the run once more.
     """
-    place = config.run.folder
-    beside = find(options.config).absolute().parent / place if place and options.config else None
-    if beside and Path(place) == folder and not (folder / "run.json").exists() and _run_in(beside) == run_id(config):
+    place = config.run.folder or ""
+    beside = find(options.config).absolute().parent / place
+    begins = place and Path(place) == folder and not (folder / "run.json").exists()
+    if begins and _run_in(beside) == run_id(config):
         warnings.warn(
             f"run.folder = '{place}' is meant from '{os.getcwd()}', where a new run begins: the one that has begun in"
             f" '{beside}' is not resumed; to do that, stop this one and add --folder {beside}",
