@@ -39,7 +39,7 @@ KNOWN = Known(frozenset({"cap", "share"}), frozenset({"share"}), frozenset({"sor
         ("jnp.abs(x)", ["jnp.positive(x)"]),
         ("abs(x)", ["float(x)"]),
         ("sorted(x)", ["list(x)"]),
-        ("x.startswith(y)", ["x.endswith(y)"]),
+        ("x.startswith(y)", ["x.endswith(y)", "x.__contains__(y)"]),
         ("x.strip()", ["x.strip('')"]),
         ("x.lower()", ["x.__str__()"]),
         ("re.fullmatch(p, x)", ["re.match(p, x)"]),
