@@ -238,3 +238,12 @@ def test_that_examples_may_come_twice_is_not_called_unneeded_where_they_do_in_a_
     assert list(unneeded(Subject(drawn))) == []
     (said,) = unneeded(Subject(drawn, {"stock": 2**40}))
     assert said.startswith("repeats=True may be left out")
+
+
+@pytest.mark.parametrize(
+    ("reward", "why"),
+    [("match_format_exactly", "it reads no column `answer`"), ("code", "it starts a process for each text")],
+)
+def test_a_check_of_odd_answers_that_is_skipped_says_what_is_not_there(reward, why):
+    with pytest.raises(Inapplicable, match=why):
+        texts.odd_answers(Subject(dovetail.get("reward", reward)))
