@@ -31,3 +31,12 @@ def test_a_demonstration_over_the_limit_names_the_setting_that_it_exceeds(tmp_pa
     setup = made(tmp_path, "sft.max_tokens=3", "sampling.max_tokens=24")
     with pytest.raises(DataError, match=r"exceed sft.max_tokens - 1 = 2 .*sft.long_completions"):
         demonstrations(setup, *longest(setup.config))
+
+
+def test_a_demonstration_is_rendered_once_to_be_measured(tmp_path, monkeypatch):
+    setup = made(tmp_path, "sft.long_completions='filter'", "train.long_prompts='filter'")
+    rendered = []
+    monkeypatch.setattr(type(setup), "render", lambda self, example: rendered.append(example) or example["prompt"])
+    found, reports = demonstrations(setup, *longest(setup.config))
+    assert len(rendered) == reports[0].total == len(found)
+    assert [each.limit.column for each in reports] == ["prompt", "completion"]

@@ -63,13 +63,15 @@ def train_command(options: argparse.Namespace) -> int:
     path = find(options.config)
     with begun_in(options.folder):
         loaded = load(path, options.overrides)
+    if loaded.run.folder and not options.folder:  # as if --folder had named it: with the files that it began with
+        options.folder = Path(loaded.run.folder)
+        return train_command(options)
     prepare()
     from dovetail.devices.presence import devices
     from dovetail.run.folder import default_folder
     from dovetail.training.loop import train
 
-    chosen = options.folder or (Path(loaded.run.folder) if loaded.run.folder else None)
-    where = chosen or default_folder(loaded, path.stem)
+    where = options.folder or default_folder(loaded, path.stem)
     with ExitStack() as stack:
         for context in options.around:
             stack.enter_context(context(options, loaded, where))

@@ -145,17 +145,14 @@ class _SectionResolver:
         """Return the names in a setting in the registry's spelling, and record the components that they choose."""
         words = value if slot.many and isinstance(value, list | tuple) else (value,)
         texts = [word.text if isinstance(word, Word) else word for word in words]
-        if texts == [None] and slot.many:
-            return ()
-        if texts == [None] and type(None) in typing.get_args(hint):
-            return None
+        if texts == [None] and (slot.many or type(None) in typing.get_args(hint)):
+            return () if slot.many else None
         names: dict[Component, str] = {}
         for index, text in enumerate(texts):
             if not isinstance(text, str):
                 raise Mismatch(f"expected {describe(hint)}, got {value!r}.")
             component = self._get(slot, text, hint | None if slot.many else hint, owners)
-            notice = self.registry.notice(slot.kind, text)
-            if notice:
+            if notice := self.registry.notice(slot.kind, text):
                 self.problems.warn(place, notice)
             path = f"{slot.path}[{index}]" if slot.many else slot.path
             if component in names:

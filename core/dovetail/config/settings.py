@@ -227,7 +227,7 @@ class Run:
 
     Attributes:
         seed: the seed of everything random.
-        folder: the run folder; `--folder` overrides it.
+        folder: the run folder; `--folder` overrides it. A relative path is meant from where the command is given.
         checkpoint_every: steps between checkpoints (save steps).
         keep_checkpoints: checkpoints to keep; older ones are removed.
         keep_best: a metric of the evaluations, such as `eval/accuracy`; the checkpoint with its greatest value is kept

@@ -121,7 +121,10 @@ def _checked(
     """Return a view of examples that measures each text after the first `measured` when it is read."""
 
     def at(number: int) -> Example:
-        while number >= measured and (length := _length(shown[number][limit.column], tokenizer)) > limit.tokens:
+        while number >= measured:
+            example = shown[number]
+            if (length := _length(example[limit.column], tokenizer)) <= limit.tokens:
+                return example if shown is examples else examples[number]
             what = f"{limit.split} {limit.column}".strip()
             told = (
                 f"{what} {number} of {len(examples)} has {length} tokens and exceeds {limit.setting} = {limit.tokens}"

@@ -303,5 +303,11 @@ class RewardManager(Protocol):
     def __call__(
         self, score_table: Float[np.ndarray, "seq reward"], reward_names: tuple[str, ...]
     ) -> Float[np.ndarray, "seq"]:
-        """Return the score of each completion; NaN in the table means that the reward abstained."""
+        """Return the score of each completion; NaN in the table means that the reward abstained.
+
+        Args:
+            score_table: a column for each reward.
+            reward_names: what stands in `train.rewards`, in its order, which is that of the columns: a manager finds a
+                reward by its name here. The conformance checks call two of them `first` and `second`.
+        """
         ...

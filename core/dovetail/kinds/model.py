@@ -140,7 +140,8 @@ class LanguageModel(Protocol):
                 true tokens begins there.
             prefix: a cache that another call returned for `prompt` rows, of which `seq` is always a multiple: row `i`
                 of `tokens` continues row `i // (seq // prompt)` of the prefix. Its keys and values are not copied for
-                each row, and gradients flow through them.
+                each row, and gradients flow through them. It is read and not returned: the second part of the result
+                is `cache` alone, None without one. `docs/models.md` shows all three uses.
         """
         ...
 

@@ -197,7 +197,7 @@ class Planner:
 
     def _forward_component(self, quantity: Quantity, call: Call) -> Component:
         component = self.registry.get("field", quantity.name)
-        offered = self._forward_reads()
+        offered = {LOGITS, HIDDEN, KEPT, "tokens", "mask", *map(logits_of, self.roles)}
         stray = [read for read in component.reads if read not in offered]
         absent = [read.removesuffix(f"_{LOGITS}") for read in stray if read.endswith(f"_{LOGITS}")]
         if absent:
@@ -241,9 +241,6 @@ class Planner:
         where = "micro-batch" if any(live) else "mini-batch" if level in ("mini", "micro") else "collection"
         self._note(field, call.stage.name, f"field component, per {where}", str(component.origin), call)
         return any(live)
-
-    def _forward_reads(self) -> set[str]:
-        return {LOGITS, HIDDEN, KEPT, "tokens", "mask", *(logits_of(role) for role in self.roles)}
 
     def _is_quantity(self, field: str) -> bool:
         """Whether a name is that of a field component that is evaluated inside a forward pass."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from dovetail.errors import PlanError, PluginError, listing
@@ -115,15 +115,16 @@ def _readers(registry: Registry) -> str:
 
 
 def _reads(component: Component, field: str) -> bool:
-    try:
-        return field in component.reads
-    except PluginError:  # a broken component is reported where it is chosen
-        return False
+    return _unless_broken(lambda: field in component.reads)
 
 
 def declares(component: Component, name: str) -> bool:
     """Whether a component makes a claim; a broken one makes none."""
+    return _unless_broken(lambda: component.declares.get(name))
+
+
+def _unless_broken(question: Callable[[], Any]) -> bool:
     try:
-        return bool(component.declares.get(name))
-    except PluginError:
+        return bool(question())
+    except PluginError:  # a broken component is reported where it is chosen
         return False

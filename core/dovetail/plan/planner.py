@@ -36,7 +36,8 @@ def plan_step(config: Config) -> Plan:
         roles=config.schema.roles,
         missing=_missing(config),
         columns=lambda: config.choice("train.task").bind().columns,
-        on_policy=_is_on_policy(config),
+        # one update per collection, on all of it
+        on_policy=config.train.epochs == 1 and mini_batch_size(config) == rows_of_step(config),
         estimator=config.choice("train.advantage").component,
         compared=compared(config),
         unlike=lambda: unlike(config),
@@ -44,6 +45,7 @@ def plan_step(config: Config) -> Plan:
     chosen = calls(config)
     _refuse_together(chosen)
     check_off_policy(config, chosen)
+    _check_adapter(config)
     _check_per_reward(config)
     for call in chosen:
         planner.read(call)
@@ -58,11 +60,6 @@ def plan_step(config: Config) -> Plan:
     plan = planner.finish(chosen)
     check_placement(config, plan)
     return plan
-
-
-def _is_on_policy(config: Config) -> bool:
-    """Whether there is one update per collection, on all of it."""
-    return config.train.epochs == 1 and mini_batch_size(config) == rows_of_step(config)
 
 
 def _missing(config: Config) -> dict[str, str]:
@@ -85,6 +82,16 @@ def _refuse_together(chosen: Sequence[Call]) -> None:
                         f"{call.label} already does the work of a {kind}, so {other.label} would do it twice; set"
                         f" {other.path} to None, or choose another {call.kind.name}"
                     )
+
+
+def _check_adapter(config: Config) -> None:
+    """Refuse an adapter that is more than what the engine reads of one."""
+    engine, adapter = config.choice("train.rollout"), config.choices.get("train.adapter")
+    if adapter and (setting := engine.declares.get("low_rank_only")) and adapter.declares.get("beyond_low_rank"):
+        raise PlanError(
+            f"{engine.component.label}.{setting} hands over low-rank changes of matrices alone, and {adapter.given}"
+            f" makes more of them; leave {setting} out, and the engine gets the weights with the adapter merged"
+        )
 
 
 def _check_per_reward(config: Config) -> None:

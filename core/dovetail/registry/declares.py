@@ -64,6 +64,8 @@ class Claims(TypedDict, total=False):
     elsewhere: bool
     newest_only: bool
     loaded: bool
+    beyond_low_rank: bool
+    low_rank_only: str
     own_process: bool
     turns: bool
     batch_invariant: bool

@@ -105,8 +105,9 @@ def demonstrations(setup: Setup, setting: str, most: int) -> tuple[Any, list[Len
         action=config.sft.long_completions,
         action_setting="sft.long_completions",
     )
-    examples, first = fit(rendered(examples, setup.render), setup.tokenizer, prompt_limit(config, "sft"))
+    # completions first: once prompts are rendered, each example that is read costs a rendering
     examples, second = fit(examples, setup.tokenizer, completions)
+    examples, first = fit(rendered(examples, setup.render), setup.tokenizer, prompt_limit(config, "sft"))
     return examples, [first, second]
 
 

@@ -48,9 +48,9 @@ def dovetail_evaluator(config: Any, scorer: Any, task: Any) -> Any:
 
 @hookimpl
 def dovetail_training(training: Training) -> None:
-    """Add `--profile` to `dovetail train`, and the summary at the end."""
+    """Add `--profile` to `dovetail train`, the summary at the end, and a word on a run that it does not resume."""
     from dovetail_lab import summary
-    from dovetail_lab.cli import profile
+    from dovetail_lab.cli import elsewhere, profile
 
     profile.add(training)
-    training.around.append(summary.summarised)
+    training.around.extend([summary.summarised, elsewhere.warned])

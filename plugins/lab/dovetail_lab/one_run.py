@@ -80,8 +80,12 @@ def train(config: Config | str | Path, folder: str | Path | None = None, setting
             raise ValueError("the config is loaded already: give its settings to dovetail.load")
         loaded, name = config, "run"
     else:
+        name = Path(config).stem
         with begun_in(None if folder is None else Path(folder)):
-            loaded, name = load(config, settings), Path(config).stem
+            loaded = load(config, settings)
+        if loaded.run.folder and folder is None:  # a run that has begun there goes on with the files that it began with
+            with begun_in(Path(loaded.run.folder)):
+                loaded = load(config, settings)
     from dovetail.run.process import prepared
 
     with prepared(), interruptions():

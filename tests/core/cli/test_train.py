@@ -32,3 +32,25 @@ def test_a_run_is_resumed_from_another_folder_with_its_own_files(tmp_path, monke
     assert main(["train", str(work / "a.gin"), "--folder", str(elsewhere / "run")]) == 0
     used = [config.choice("train.rewards[0]").used["path"] for config in trained]
     assert used == [f"{work}/mine.py", f"{work}/mine.py", "mine.py"]
+
+
+def test_run_folder_of_a_config_is_as_good_as_the_option(tmp_path, monkeypatch):
+    work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    for folder, score in ((work, 1), (elsewhere, 0)):
+        folder.mkdir()
+        (folder / "mine.py").write_text(f"def right(completions):\n    return [{score} for _ in completions]\n")
+    (work / "a.gin").write_text(
+        "train.rewards = ['functions']\nreward.functions.path = 'mine.py'\nreward.functions.name = 'right'\n"
+        f"run.folder = '{work}/run'\n"
+    )
+    monkeypatch.chdir(work)
+    open_folder(work / "run", load("a.gin")).close()
+    trained = []
+    monkeypatch.setattr(
+        "dovetail.training.loop.train", lambda config, folder, **options: trained.append((config, folder))
+    )
+    monkeypatch.chdir(elsewhere)
+    assert main(["train", str(work / "a.gin")]) == 0
+    ((config, folder),) = trained
+    assert folder == work / "run"
+    assert config.choice("train.rewards[0]").used["path"] == f"{work}/mine.py"

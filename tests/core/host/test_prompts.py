@@ -104,6 +104,27 @@ def test_of_millions_the_first_are_measured_and_the_others_when_they_are_asked_f
         held_out[-1]
 
 
+class Counted(Letters):
+    """Counts the texts that it encodes."""
+
+    def __init__(self):
+        self.encoded = 0
+
+    def encode(self, text):
+        self.encoded += 1
+        return super().encode(text)
+
+
+def test_an_example_with_two_limits_is_read_once_and_each_of_its_texts_measured_once():
+    task, tokenizer = Endless(), Counted()
+    kept, _ = fit(task, tokenizer, limit("error"))
+    kept, _ = fit(kept, tokenizer, limit("error", 4))
+    task.read.clear()
+    tokenizer.encoded = 0
+    assert kept[20_000] == {"prompt": "ab"}
+    assert (task.read, tokenizer.encoded) == ([20_000], 2)
+
+
 def test_filtering_many_says_how_far_it_is(monkeypatch, capsys):
     monkeypatch.setattr(prompts, "TOLD_EVERY", 2)
     fit(EXAMPLES, Letters(), attrs.evolve(limit("filter"), split="train"))

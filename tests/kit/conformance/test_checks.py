@@ -179,7 +179,7 @@ def test_the_ranges_of_whole_numbers_and_of_what_is_true_or_false_are_told_too()
 
     (check,) = (each for each in checks("completion_filter") if each.name == "every_number_counts")
     seen = judge(check, Subject(component(few_calls, "completion_filter"))).seen
-    assert re.search(r"'most' = 40 .* tool_calls from 0 to \d+, truncated true in \d+% of the places$", seen)
+    assert re.search(r"'most' = 40 .* tool_calls from 0 to \d+, truncated true (nowhere|in \d+ % of the places)$", seen)
 
 
 def test_the_text_that_takes_long_is_named_also_where_a_reward_catches_everything(monkeypatch):
@@ -238,3 +238,12 @@ def test_that_examples_may_come_twice_is_not_called_unneeded_where_they_do_in_a_
     assert list(unneeded(Subject(drawn))) == []
     (said,) = unneeded(Subject(drawn, {"stock": 2**40}))
     assert said.startswith("repeats=True may be left out")
+
+
+@pytest.mark.parametrize(
+    ("reward", "why"),
+    [("match_format_exactly", "it reads no column `answer`"), ("code", "it starts a process for each text")],
+)
+def test_a_check_of_odd_answers_that_is_skipped_says_what_is_not_there(reward, why):
+    with pytest.raises(Inapplicable, match=why):
+        texts.odd_answers(Subject(dovetail.get("reward", reward)))

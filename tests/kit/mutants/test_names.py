@@ -65,6 +65,13 @@ def test_the_others_of_a_variable_are_told_together():
     assert [str(each) for each in together(mutants)] == ["1:24: x  as  y or z"]
 
 
+def test_conditions_that_are_left_out_are_told_apart():
+    code = "def f(x, y): return x and y"
+    mutants = list(mutants_of(ast.parse(code), [code], Known()))
+    told = [str(each) for each in together(mutants) if each.before == "x and y"]
+    assert told == ["1:21: x and y  as  y", "1:21: x and y  as  x"]
+
+
 def test_the_fields_of_a_class_are_those_of_its_methods():
     code = "class C:\n low: float\n high: float\n def f(self): return self.low"
     mutants = mutants_of(ast.parse(code), code.splitlines(), Known())

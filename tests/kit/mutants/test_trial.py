@@ -151,6 +151,31 @@ def test_how_far_it_is_is_told(file, capsys):
     assert seen == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
 
+def test_the_parent_of_processes_runs_the_examples_once(file, capsys, monkeypatch):
+    """Turns are counted where changes are tried, and that is in the processes."""
+    told(file, capsys, "--only", "reward.brief")
+    ran, run = [], trial.run_examples
+    monkeypatch.setattr(trial, "run_examples", lambda each, *changed: ran.append(each) or run(each, *changed))
+    monkeypatch.setattr(examination, "Workers", InTurn)
+    seen = []
+    verdict = examine(current().get("reward", "brief"), lambda *counts: seen.append(len(ran)), processes=1)
+    assert seen[0] == 1
+    assert verdict == examine(current().get("reward", "brief"))
+
+
+class InTurn:
+    """`Workers` whose calls run here."""
+
+    def __init__(self, make, processes):
+        self.function = make()
+
+    def call(self, *arguments, time_limit):
+        return self.function(*arguments)
+
+    def close(self):
+        """Do nothing, since there is no process."""
+
+
 def test_one_whose_examples_fail_is_told_and_the_others_are_examined(file, capsys):
     file.write_text(SOURCE.replace("[0.0, 6.0, 12.0]", "[1.0]"))
     assert main(["plugin", "mutants", "--plugin", str(file)]) == 1

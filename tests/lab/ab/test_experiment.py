@@ -53,6 +53,7 @@ def test_a_winner_and_what_it_cost(here, capsys):
     assert low < up["mean"] < high
 
     page = (FOLDER / "ab.html").read_text()
+    assert '<span title="train.lr=0.2">' in page, "what an arm sets, to who points at it"
     assert "http" not in page, "one file, that asks for nothing"
     assert "<script" not in page
     assert page.index("up is better than base") < page.index("<svg"), "the verdict comes first"

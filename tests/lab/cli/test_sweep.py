@@ -100,18 +100,22 @@ def test_the_config_may_say_it_all(capsys, tmp_path):
 def test_status_has_a_line_for_each_trial(swept, capsys):
     assert sweep("status", "sweeps/mine") == 0
     out = capsys.readouterr().out
-    assert len(out.splitlines()) == 6
+    heading, *trials, full, _ = out.splitlines()
+    assert heading.split() == ["trial", "lr", "seed", "status", "step", "time"]
+    assert len(trials) == 4
+    assert full == "in full: train.lr"
     assert "4 done; no command is running it" in out
 
 
 def test_table_has_a_line_for_each_setting_the_best_first(swept, capsys):
     assert sweep("table", "sweeps/mine") == 0
-    heading, first, second = capsys.readouterr().out.splitlines()
-    assert heading.split() == ["setting", "seeds", "reward/mean", "±", "best"]
-    assert first.split() == ["lr=0.1", "2/2", "-0.5", "0", "-0.1"]
-    assert second.split()[0] == "lr=0.11"
+    heading, first, second, full = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["lr", "seeds", "reward/mean", "±", "best"]
+    assert first.split() == ["0.1", "2/2", "-0.5", "0", "-0.1"]
+    assert second.split()[0] == "0.11"
+    assert full == "in full: train.lr"
     assert sweep("table", "sweeps/mine", "--goal", "min") == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("lr=0.11")
+    assert capsys.readouterr().out.splitlines()[1].startswith("0.11")
 
 
 def test_export_as_csv_json_and_html(swept, capsys, tmp_path):

@@ -40,7 +40,7 @@ ROWS = [
 
 def test_a_parameter_has_a_picture_with_a_band_over_seeds_where_its_values_are_numbers():
     page = parameters(ROWS, "eval/accuracy", "max", UNIT)
-    lr, loss = page.split("<b>train.policy_loss</b>")
+    lr, loss = page.split('<b title="train.policy_loss">policy_loss</b>')
     assert lr.count('class="interval"') == lr.count('class="line"') == 1
     assert loss.split("All parameters together")[0].count('class="line"') == 0, "no line from one choice to another"
     assert "lr (log)" in lr
@@ -67,10 +67,32 @@ def test_settings_that_are_equal_as_written_are_ties():
     table = _settings(rows, UNIT)
     assert table.count(">1=<") == 2
     assert ">3<" in table
-    assert '<th scope="col">setting</th>' in table
+    assert '<th scope="col" title="train.lr">lr</th>' in table
     two = [setting(0.80001, lr=1e-3, b2=0.9), setting(0.80002, lr=1e-4, b2=0.9), setting(0.5, lr=1e-5, b2=0.99)]
     page = parameters(two, "eval/accuracy", "max", UNIT)
     assert page.count("opacity:.35") == 2, "one of three is pale, once for wide and once for narrow screens"
+
+
+def test_two_parameters_of_one_last_name_are_told_apart_and_named_in_full_to_who_points_at_them():
+    keys = ("policy_loss.ppo.epsilon_high", "policy_loss.gspo.epsilon_high")
+    rows = [
+        Setting(
+            trials=(Trial(overrides=(f"{key}={value}", "train.lr=0.1"), seed=0, id="a-s0", group="g"),),
+            last=(value,),
+            pruned=0,
+            best=value,
+            by_seed={0: value},
+        )
+        for key in keys
+        for value in (0.2, 0.28)
+    ]
+    shown = ["ppo.epsilon_high", "gspo.epsilon_high"]
+    page = parameters(rows, "eval/accuracy", "max", UNIT)
+    table = _settings(rows, UNIT)
+    for key, short in zip(keys, shown, strict=True):
+        assert f'<b title="{key}">{short}</b>' in page
+        assert f">{short}<title>{key}</title></text>" in page
+        assert f'<th scope="col" title="{key}">{short}</th>' in table
 
 
 def test_importance_finds_the_parameter_that_matters():

@@ -84,6 +84,37 @@ def test_a_trial_knows_its_values_by_their_types():
     assert trial.values["train.lr"] == "1e-05"
 
 
+def test_parameters_of_one_last_name_have_columns_of_their_own(tmp_path):
+    store = swept(tmp_path / "s", {ENDED_EARLY: [[0.5]], WHOLE: [[0.4]]}, pruned={})
+    record = json.loads((store.path / "sweep.json").read_text())
+    for trial, loss in zip(record["trials"], ("ppo", "gspo"), strict=True):
+        trial["overrides"] = [f"train.policy_loss='{loss}'", f"policy_loss.{loss}.epsilon_high=0.2"]
+    (store.path / "sweep.json").write_text(json.dumps(record))
+    heading, first, second, *full = table_text(store, "score", "max").splitlines()
+    assert heading.split() == ["policy_loss", "ppo.epsilon_high", "gspo.epsilon_high", "seeds", "score", "±", "best"]
+    assert first.split()[:3] == ["ppo", "0.2", "1/1"]
+    assert second.index("0.2") == heading.index("gspo.epsilon_high")
+    assert " ".join(map(str.strip, full)) == (
+        "in full: train.policy_loss, policy_loss.ppo.epsilon_high, policy_loss.gspo.epsilon_high"
+    )
+    assert max(map(len, (heading, first, second, *full))) <= 80
+    assert [trial.label for trial in store.trials] == [
+        "policy_loss=ppo ppo.epsilon_high=0.2 seed=0",
+        "policy_loss=gspo gspo.epsilon_high=0.2 seed=0",
+    ]
+
+
+def test_a_sweep_over_seeds_alone_has_one_setting(tmp_path):
+    store = swept(tmp_path / "s", {WHOLE: [[0.5], [0.4]]}, pruned={})
+    record = json.loads((store.path / "sweep.json").read_text())
+    for trial in record["trials"]:
+        trial["overrides"] = []
+    (store.path / "sweep.json").write_text(json.dumps(record))
+    heading, line = table_text(store, "score", "max").splitlines()
+    assert heading.split()[0] == "setting"
+    assert line.startswith("(the config itself)  2/2")
+
+
 def test_a_spreadsheet_finds_no_formula(tmp_path):
     """A folder may be a stranger's; `=cmd|...` in a cell would run a program where it is opened."""
     store = swept(tmp_path / "s", {WHOLE: [[0.5]]}, pruned={})

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -25,7 +26,7 @@ from tests.rollout.hosted_case import Drawer, case, models, qwen2
 
 import dovetail
 from dovetail.config import load
-from dovetail.errors import ConfigError, RunError
+from dovetail.errors import ConfigError, PlanError, RunError
 from dovetail.protocols import Weights
 from dovetail.run.files import read_lines
 from dovetail.run.summary import series
@@ -660,3 +661,29 @@ def test_what_is_not_reported_is_refused(fake, folder):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             each.generate(engine, attrs.evolve(RANDOM, logps="vocabulary", top_p=1.0, min_p=0.0))
+
+
+DORA = ["train.adapter=lora", "adapter.lora.rank=2", "adapter.lora.weight_decomposed=True"]
+HANDS_OVER = ["train.rollout=vllm", "rollout.vllm.folder=base", "rollout.vllm.adapter=True"]
+
+
+def test_a_dora_adapter_by_itself_is_refused_when_the_config_is_read(tmp_path):
+    (tmp_path / "adapter_config.json").write_text('{"use_dora": true}')
+    file = ["train.adapter=peft", f"adapter.peft.path='{tmp_path}'"]
+    for adapter, named in (
+        (DORA, "adapter.lora.weight_decomposed = True"),
+        (file, f"adapter.peft.path = '{tmp_path}'"),
+    ):
+        with pytest.raises(PlanError) as refused:
+            load(None, [*HANDS_OVER, *adapter])
+        assert re.fullmatch(
+            r"rollout\.vllm\.adapter hands over low-rank changes of matrices alone, and .*"
+            + re.escape(named)
+            + " makes"
+            " more of them; leave adapter out, and the engine gets the weights with the adapter merged",
+            str(refused.value),
+        )
+        assert load(None, [*HANDS_OVER[:2], *adapter]), "merged"
+    assert load(None, [*HANDS_OVER, *DORA[:2]]), "a plain one"
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert load(None, [*HANDS_OVER, *file])

@@ -124,6 +124,14 @@ CLAIMS: Final[dict[str, Claim]] = {
     ),
     "repeats": Claim(("task",), "the same example may come more than once"),
     "loaded": Claim(("model", "adapter"), "weights are read, so that no seed decides them"),
+    "beyond_low_rank": Claim(
+        ("adapter",), "with its settings is more than low-rank changes of matrices, such as DoRA's magnitudes"
+    ),
+    "low_rank_only": Claim(
+        ("rollout",),
+        "the hyperparameter with which it gets the adapter by itself and reads low-rank changes of matrices alone; an"
+        " adapter that is more is refused with it",
+    ),
     "elsewhere": Claim(("sink",), "writes neither into the folder nor to the console"),
     "newest_only": Claim(("sink",), "shows the newest figures, which replace the earlier ones"),
     "keeps_support": Claim(("rollout",), "the largest `sampling.top_k` for which it keeps the support; 0 if none"),

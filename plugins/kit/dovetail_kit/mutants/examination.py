@@ -91,6 +91,7 @@ def examine(
     trials = Trials.of(component)
     if trials is None:
         return None
+    trials.check()
     limit = SECONDS * (1 + time.monotonic() - begun)
     total, unnoticed, done = len(trials.mutants), list[Mutant](), 0
     watch(0, total)
@@ -110,6 +111,7 @@ def examine(
 def _tried(trials: Trials, component: Component, processes: int, limit: float) -> Iterator[bool]:
     """Yield for each change whether an example notices it."""
     if not processes:
+        trials.count()
         yield from map(trials.notices, range(len(trials.mutants)))
         return
     make = functools.partial(_noticing, component.kind, component.name, component.origin.distribution)
@@ -127,4 +129,5 @@ def _noticing(kind: str, name: str, distribution: str) -> Callable[[int], bool]:
     """Return what a process answers: whether a change is noticed."""
     trials = Trials.of(current().get(kind, name, prefer=[distribution]))
     assert trials is not None, "it had examples in the parent"
+    trials.count()
     return trials.notices

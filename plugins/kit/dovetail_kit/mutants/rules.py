@@ -111,6 +111,8 @@ def _other_functions(node: ast.AST) -> Iterator[tuple[ast.AST, str, Any]]:
             yield node.func, "id", BUILTINS[name]
         case ast.Call(func=ast.Attribute(attr=name)) if name in FUNCTIONS:
             yield node.func, "attr", FUNCTIONS[name]
+            if name in ("startswith", "endswith"):
+                yield node.func, "attr", "__contains__"  # at any place
         case ast.Call(
             func=ast.Attribute(attr="group" | "start" | "end" | "span"), args=[ast.Constant(value=int(number))]
         ):

@@ -13,6 +13,7 @@ import attrs
 from dovetail_kit.mutants.known import Known, announced
 from dovetail_kit.mutants.masks import held_everywhere, masks_inside, masks_of_results
 from dovetail_kit.mutants.names import partners_of
+from dovetail_kit.mutants.nodes import told
 from dovetail_kit.mutants.rules import changes, is_divisor
 
 SHAPING: Final = ("axis", "keepdims", "strict", "dtype", "parents", "exist_ok")
@@ -48,7 +49,8 @@ def together(mutants: Iterable[Mutant]) -> list[Mutant]:
     """Return mutants, with those of one variable as one that has all its other names."""
     found: dict[tuple[int, int, str, str], Mutant] = {}
     for each in mutants:
-        key = each.line, each.column, each.before, "" if NAME.fullmatch(each.after) else each.after
+        of_names = NAME.fullmatch(each.before) and NAME.fullmatch(each.after)
+        key = each.line, each.column, each.before, "" if of_names else each.after
         known = found.setdefault(key, each)
         if known is not each:
             again = known.masked_again and each.masked_again
@@ -117,11 +119,11 @@ def _with(
     """Return the change that gives a field of a node, or of one in it, another value."""
     old, before = getattr(owner, field), ast.unparse(node)
     setattr(owner, field, new)
-    after = ast.unparse(node)
+    after = told(node)
     setattr(owner, field, old)
     if field == "body":  # one statement of several
         node, before, after = next(
-            (one, ast.unparse(one), ast.unparse(other)) for one, other in zip(old, new, strict=True) if one is not other
+            (one, ast.unparse(one), told(other)) for one, other in zip(old, new, strict=True) if one is not other
         )
 
     for each in new if isinstance(new, list) else [new]:

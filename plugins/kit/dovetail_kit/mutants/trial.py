@@ -65,6 +65,7 @@ class Trials:
     """The changes of a component, and what is needed to run its examples with each of them.
 
     Attributes:
+        target: the function or class.
         file: where it is defined.
         mutants: the changes, always in the same order.
         unchanged: what it uses and no change touches, with the reasons.
@@ -76,6 +77,7 @@ class Trials:
         tried: how many changes have been tried.
     """
 
+    target: Any
     file: Path
     mutants: list[Mutant]
     unchanged: tuple[str, ...]
@@ -90,8 +92,10 @@ class Trials:
     def of(cls, component: Component) -> Trials | None:
         """Find the changes of a component, and of what it uses of its file; None for one without examples.
 
+        Nothing is run yet: `check` and `count` do, where they are needed.
+
         Raises:
-            ConfigError: if it is not defined at the top level of a file, or its examples fail as it is.
+            ConfigError: if it is not defined at the top level of a file.
         """
         target = inspect.unwrap(component.load())
         module = sys.modules.get(target.__module__)
@@ -104,14 +108,10 @@ class Trials:
             return None
         if not used:
             raise ConfigError("it is not defined at the top level of a file, so that it is not known what to change")
-        for each in shown:
-            failed, said = run_examples(each)
-            if failed:
-                whose = "its examples fail" if each is target else f"the examples of '{each.__name__}' fail"
-                raise ConfigError(f"{whose} as it is: {first_failure(said)}")
         constants = constants_of(tree, used)
         known, body = Known.of(used), [node for node in tree.body if node in constants or node in used]
         made = cls(
+            target=target,
             file=file,
             mutants=[mutant for node in body for mutant in mutants_of(node, source.splitlines(), known)],
             unchanged=tuple(unchanged(tree, used, constants)),
@@ -122,10 +122,25 @@ class Trials:
         )
         for node in used:
             _count_turns(node)
-        before = Turns()
-        made._runs(before)
-        made.most = PATIENCE * before.taken + 1000
         return made
+
+    def check(self) -> None:
+        """Run the examples as they are.
+
+        Raises:
+            ConfigError: if one fails.
+        """
+        for each in self.shown:
+            failed, said = run_examples(each)
+            if failed:
+                whose = "its examples fail" if each is self.target else f"the examples of '{each.__name__}' fail"
+                raise ConfigError(f"{whose} as it is: {first_failure(said)}")
+
+    def count(self) -> None:
+        """Run the examples with the code as it is, to know how many turns and calls a change may take."""
+        before = Turns()
+        self._runs(before)
+        self.most = PATIENCE * before.taken + 1000
 
     def notices(self, number: int) -> bool:
         """Make a change, run the examples, and undo it; return whether any of them notices."""

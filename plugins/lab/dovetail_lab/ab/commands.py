@@ -224,7 +224,7 @@ def how_it_runs(path: Path, overrides: Sequence[str]) -> HowItRuns:
 def introduction(registration: Registration, planned: Planned, deviation: float | None) -> list[str]:
     """Return what is compared and what the test can find, for the terminal."""
     design = registration.design
-    lines = [f"control {design.control.name}: {' '.join(design.control.overrides) or 'the config itself'}"]
+    lines = [f"control {design.control.name}: {design.control.in_full}"]
     for arm in design.treatments:
         lines.append(f"arm {arm.name}: {'; '.join(_in_both(registration.differences[arm.name]))}")
     better = "higher" if design.goal == "max" else "lower"

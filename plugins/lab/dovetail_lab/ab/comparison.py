@@ -90,14 +90,19 @@ def _table(analysis: Analysis) -> str:
     found, figures = analysis.comparisons, _figures(analysis)
     rows: list[list[str | Cell]] = [["verdict", *map(_verdict, found.values())]]
     rows += [[name, *(Cell(write(each), "n") for each in found.values())] for name, write in figures.items()]
-    return table(["", *(Cell(arm, "n") for arm in found)], rows)
+    design = analysis.registration.design
+    return table(["", *(Cell(arm, "n", title=design.arm(arm).in_full) for arm in found)], rows)
 
 
 def _table_by_arm(analysis: Analysis) -> str:
     """A row for each arm."""
     figures = _figures(analysis)
     rows: list[Sequence[str | Cell]] = [
-        [arm, _verdict(found), *(Cell(write(found), "n") for write in figures.values())]
+        [
+            Cell(arm, title=analysis.registration.design.arm(arm).in_full),
+            _verdict(found),
+            *(Cell(write(found), "n") for write in figures.values()),
+        ]
         for arm, found in _best_first(analysis)
     ]
     return table(["", Cell("verdict", "n"), *(Cell(name, "n") for name in figures)], rows)

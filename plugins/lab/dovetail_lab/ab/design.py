@@ -44,6 +44,11 @@ class Arm:
     name: str
     overrides: tuple[str, ...] = ()
 
+    @property
+    def in_full(self) -> str:
+        """What it sets."""
+        return " ".join(self.overrides) or "the config itself"
+
     @classmethod
     def parse(cls, text: str) -> Arm:
         """Read `name:key=value,key=value`; commas within brackets or quotes are part of a value.

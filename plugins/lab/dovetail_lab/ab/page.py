@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+import attrs
+
 from dovetail_lab.ab.analysis import Analysis
 from dovetail_lab.ab.comparison import comparison
 from dovetail_lab.ab.fairness import guards
@@ -99,7 +101,8 @@ def _runs(analysis: Analysis) -> str:
         [_run(analysis.runs.outcomes[arm.name, seed], unit, seed in shown) for arm in design.arms]
         for seed in design.seeds
     ]
-    seeds, arms = [str(seed) for seed in design.seeds], [arm.name for arm in design.arms]
+    seeds = [Cell(str(seed), "n") for seed in design.seeds]
+    arms = [Cell(arm.name, "n", title=arm.in_full) for arm in design.arms]
     if has_many_arms(design):
         runs = _grid("arm", seeds, arms, zip(*results, strict=True))
     else:
@@ -117,9 +120,9 @@ def _runs(analysis: Analysis) -> str:
     return section("Runs", runs, *crashed)
 
 
-def _grid(what: str, head: Sequence[str], names: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:
-    named = [[Cell(name), *row] for name, row in zip(names, rows, strict=True)]
-    return table([Cell(what), *(Cell(name, "n") for name in head)], named)
+def _grid(what: str, head: Sequence[Cell], names: Sequence[Cell], rows: Iterable[Sequence[Cell]]) -> str:
+    named = [[attrs.evolve(name, kind=""), *row] for name, row in zip(names, rows, strict=True)]
+    return table([Cell(what), *head], named)
 
 
 def _run(outcome: Outcome, unit: Unit, looked_at: bool) -> Cell:
@@ -135,7 +138,7 @@ def _registration(analysis: Analysis) -> str:
         "registered": f"{registration.registered}, seal {analysis.runs.seal}",
         "config": registration.config,
         "all arms": ", ".join(registration.sets) or "–",
-        "control": f"{design.control.name}: {', '.join(design.control.overrides) or 'the config itself'}",
+        "control": f"{design.control.name}: {design.control.in_full}",
         **{arm.name: "; ".join(registration.differences[arm.name]) for arm in design.treatments},
         "primary metric": f"{design.metric}, {'higher' if design.goal == 'max' else 'lower'} is better",
         "window": design.window.text,

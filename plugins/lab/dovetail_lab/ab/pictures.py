@@ -24,7 +24,7 @@ def learning(analysis: Analysis) -> str:
     if has_many_arms(design):
         return section("Learning curves", small_curves(analysis))
     curves = _by_arm(analysis, design.metric)
-    keys = legend([(arm.name, index) for index, arm in enumerate(design.arms)])
+    keys = legend([(arm.name, index, arm.in_full) for index, arm in enumerate(design.arms)])
     label = f"{design.metric} by step"
     drawn = charts.both(lambda width: charts.lines(curves, unit=unit, label=label, width=width))
     caption = "Mean over the seeds with its 95 % t interval at each step; thin: single runs."
@@ -192,7 +192,7 @@ def behaviour(analysis: Analysis) -> str:
             drawn.append(figure(chart, metric, guard.label))
     if not drawn:
         return ""
-    keys = legend([(arm.name, index) for index, arm in enumerate(arms)])
+    keys = legend([(arm.name, index, arm.in_full) for index, arm in enumerate(arms)])
     return section("On the way", keys, f'<div class="grid3">{"".join(drawn)}</div>')
 
 

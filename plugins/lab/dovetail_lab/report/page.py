@@ -135,18 +135,21 @@ def box(kind: str, word: str, text: str, notes: Sequence[str]) -> str:
     )
 
 
-def figure(chart: str, caption: str = "", title: str = "") -> str:
-    """Return a chart with what it is called above, and how to read it below."""
-    head = f"<b>{escape(title)}</b>" if title else ""
+def figure(chart: str, caption: str = "", title: str = "", in_full: str = "") -> str:
+    """Return a chart with what it is called above, `in_full` for who points at it, and how to read it below."""
+    head = f"<b{_pointed_at(in_full)}>{escape(title)}</b>" if title else ""
     foot = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     return f"<figure>{head}{chart}{foot}</figure>"
 
 
-def legend(names: Sequence[tuple[str, int]]) -> str:
-    """Return the key of a chart: labels with the numbers of their colours."""
-    return (
-        '<div class="legend">' + "".join(f"<span>{key(index)}{escape(name)}</span>" for name, index in names) + "</div>"
-    )
+def legend(names: Iterable[tuple[str, int] | tuple[str, int, str]]) -> str:
+    """Return the key of a chart: labels with the numbers of their colours, and what is said to who points at one."""
+    labels = (f"<span{_pointed_at(*more)}>{key(index)}{escape(name)}</span>" for name, index, *more in names)
+    return f'<div class="legend">{"".join(labels)}</div>'
+
+
+def _pointed_at(text: str = "") -> str:
+    return f' title="{escape(text)}"' if text else ""
 
 
 def key(index: int) -> str:
@@ -166,9 +169,8 @@ def _cell(tag: str, cell: str | Cell) -> str:
     cell = Cell(cell) if isinstance(cell, str) else cell
     kind = ' scope="col"' if tag == "th" else ""
     kind += f' class="{cell.kind}"' if cell.kind else ""
-    title = f' title="{escape(cell.title)}"' if cell.title else ""
-    title += f' data-value="{cell.value!r}"' if cell.value is not None else ""
-    return f"<{tag}{kind}{title}>{escape(cell.text)}</{tag}>"
+    value = f' data-value="{cell.value!r}"' if cell.value is not None else ""
+    return f"<{tag}{kind}{_pointed_at(cell.title)}{value}>{escape(cell.text)}</{tag}>"
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> str:

@@ -17,7 +17,7 @@ from dovetail_lab.report.charts import DIGIT, Frame, both, color, margin, spread
 from dovetail_lab.report.numbers import Unit, number, share
 from dovetail_lab.report.page import figure, paragraph, section
 from dovetail_lab.sweep.importance import importance
-from dovetail_lab.sweep.tables import Setting
+from dovetail_lab.sweep.tables import Setting, names_of
 
 LOGARITHMIC: Final = 20.0
 """From this ratio of the greatest to the least value on, a scale is logarithmic."""
@@ -104,7 +104,11 @@ def parameters(rows: Sequence[Setting], metric: str, goal: str, unit: Unit) -> s
     scales = varied(known)
     if len(known) < 2 or not scales:
         return ""
-    small = "".join(figure(_against(known, key, scale, metric, unit), title=key) for key, scale in scales.items())
+    names = names_of(row.trials[0] for row in rows)
+    small = "".join(
+        figure(_against(known, key, names[key], scale, metric, unit), title=names[key], in_full=key)
+        for key, scale in scales.items()
+    )
     caption = (
         "A dot is a setting, its bar the lowest and the highest of its seeds. The line is the mean of all runs at a"
         " value, its band the 95 % t interval over seeds, where there are two or more at every value."
@@ -113,7 +117,7 @@ def parameters(rows: Sequence[Setting], metric: str, goal: str, unit: Unit) -> s
     return section(f"{metric} against each parameter", alone) + _together(known, scales, metric, goal, unit)
 
 
-def _against(rows: Sequence[Setting], key: str, scale: Scale, metric: str, unit: Unit) -> str:
+def _against(rows: Sequence[Setting], key: str, short: str, scale: Scale, metric: str, unit: Unit) -> str:
     rows = [row for row in rows if key in row.trials[0].settings]
     values = [value for row in rows for value in row.last]
     line, band = _means(rows, key, scale)
@@ -124,7 +128,7 @@ def _against(rows: Sequence[Setting], key: str, scale: Scale, metric: str, unit:
     marks = scale.marks(4)
     for place, text in _fitting(marks, frame):
         drawn.append(f'<text x="{frame.x(place):.1f}" y="{frame.height - 24:.0f}" class="mid">{_escape(text)}</text>')
-    name = key.rpartition(".")[2] + (" (log)" if scale.is_log else "")
+    name = short + (" (log)" if scale.is_log else "")
     drawn.append(f'<text x="{(room + 286) / 2:.0f}" y="{frame.height - 6:.0f}" class="mid">{_escape(name)}</text>')
     if band:
         low, high = y_range
@@ -135,7 +139,7 @@ def _against(rows: Sequence[Setting], key: str, scale: Scale, metric: str, unit:
     for row in rows:
         assert row.mean is not None, "those without are left out"
         x = frame.x(scale.at(row.trials[0].settings[key]))
-        title = f"{row.label}: {unit.value(row.mean)}, {row.seeds} seeds"
+        title = f"{row.in_full}: {unit.value(row.mean)}, {row.seeds} seeds"
         drawn.append(
             f'<g style="stroke:{color(1)};fill:{color(1)}"><path d="M{x:.1f} {frame.y(min(row.last)):.1f}'
             f'V{frame.y(max(row.last)):.1f}"/><circle cx="{x:.1f}" cy="{frame.y(row.mean):.1f}" r="3">'
@@ -197,15 +201,16 @@ def _parallel(
     frame = Frame(
         x_range=(0, len(scales)), y_range=(0, 1), width=width, height=300, left=60, right=70, top=34, bottom=12
     )
+    names = names_of(row.trials[0] for row in rows)
     axes, drawn = [], []
     for place, (key, scale) in enumerate(scales.items()):
         first, last = scale.extent
         marks = [(0.0, "none")] if any(key not in row.trials[0].settings for row in rows) else []
         marks += [((at - first) / (last - first), text) for at, text in scale.marks(6)]
-        name = key.rpartition(".")[2] + (" (log)" if scale.is_log else "")
-        axes.append(_axis(frame, place, name, marks))
+        log = " (log)" if scale.is_log else ""
+        axes.append(_axis(frame, place, names[key] + log, marks, in_full=key + log))
     marks = [((tick - low) / (high - low), unit.axis(tick)) for tick in ticks(low, high)]
-    axes.append(_axis(frame, len(scales), metric, marks))
+    axes.append(_axis(frame, len(scales), metric, marks, in_full=metric))
     ordered = sorted(rows, key=lambda row: row.mean or 0.0, reverse=goal == "min")
     # as written, so that of equal settings all are in colour or none
     quarter = ordered[-max(1, len(ordered) // 4) :]
@@ -220,14 +225,14 @@ def _parallel(
         points.append((len(scales), (row.mean - low) / (high - low)))
         good = unit.value(row.mean) in best
         style = f"stroke:{color(1 if good else 0)}" + ("" if good else ";opacity:.35")
-        title = f"{row.label}: {unit.value(row.mean)}"
+        title = f"{row.in_full}: {unit.value(row.mean)}"
         drawn.append(
             f'<path class="path" style="{style}" d="{frame.path(points)}"><title>{_escape(title)}</title></path>'
         )
     return frame.svg("".join([*drawn, *axes]), f"all parameters and {metric}, a line for each setting")
 
 
-def _axis(frame: Frame, place: int, name: str, marks: Sequence[tuple[float, str]]) -> str:
+def _axis(frame: Frame, place: int, name: str, marks: Sequence[tuple[float, str]], *, in_full: str) -> str:
     x, is_last = frame.x(place), place == frame.x_range[1]
     room = (frame.width - frame.left - frame.right) / max(frame.x_range[1], 1)
     longest = int(room / DIGIT) if place else 16
@@ -235,7 +240,7 @@ def _axis(frame: Frame, place: int, name: str, marks: Sequence[tuple[float, str]
     drawn = [
         f'<path class="axis" d="M{x:.1f} {frame.top:.0f}V{frame.height - frame.bottom:.0f}"/>',
         f'<text x="{x:.1f}" y="{frame.top - 14:.0f}" class="mid strong">{_escape(shown)}'
-        f"<title>{_escape(name)}</title></text>",
+        f"<title>{_escape(in_full)}</title></text>",
     ]
     for at, text in marks:
         side = f'x="{x + 6:.1f}" class="over"' if is_last else f'x="{x - 6:.1f}" class="end over"'
@@ -249,8 +254,10 @@ def importances(rows: Sequence[Setting], goal: str) -> str:
         found = importance(rows, goal)
     except ConfigError as error:
         return section("Importance", paragraph(str(error), "muted"))
+    names = names_of(row.trials[0] for row in rows)
     bars = "".join(
-        f'<div class="bar"><span>{html.escape(key)}</span><i style="width:{100 * value:.1f}%"></i>'
+        f'<div class="bar"><span title="{html.escape(key)}">{html.escape(names[key])}</span>'
+        f'<i style="width:{100 * value:.1f}%"></i>'
         f"<b>{share(value)}</b></div>".replace(" %", "&nbsp;%")
         for key, value in found.items()
     )

@@ -13,7 +13,7 @@ from dovetail_lab.report.page import SORTING, Cell, figure, legend, page, paragr
 from dovetail_lab.report.parameters import importances, parameters, varied
 from dovetail_lab.sweep.state import SETTLED, State
 from dovetail_lab.sweep.store import Store
-from dovetail_lab.sweep.tables import Setting, alike_text, ranks, settings_table
+from dovetail_lab.sweep.tables import Setting, alike_text, cells, names_of, ranks, settings_table
 from dovetail_lab.sweep.terms import count
 from dovetail_lab.sweep.trial import Trial
 
@@ -93,10 +93,10 @@ def _curves(store: Store, rows: Sequence[Setting], metric: str, unit: Unit) -> s
         mean = mean_curves([curve for curve in found if curve])
         points = list(zip(mean.steps, mean.mean, strict=True))
         if index < COLORS:
-            names.append((row.label, index))
+            names.append((row.label, index, row.in_full))
         several = len(mean.low) > 0 and all(map(math.isfinite, mean.low)) and index < BANDS
         low, high = (mean.low, mean.high) if several else ((), ())
-        drawn.append(Line(label=row.label, color=index, points=points, low=low, high=high, thin=index >= COLORS))
+        drawn.append(Line(label=row.in_full, color=index, points=points, low=low, high=high, thin=index >= COLORS))
     drawn.sort(key=lambda line: not line.thin)
     left_out = f" Thin: the other {len(rows) - COLORS}." if len(rows) > COLORS else ""
     banded = f" of the best {BANDS}" if len(rows) > BANDS else ""
@@ -110,9 +110,10 @@ def _curves(store: Store, rows: Sequence[Setting], metric: str, unit: Unit) -> s
 
 def _settings(rows: Sequence[Setting], unit: Unit) -> str:
     places = ranks(["" if row.mean is None else unit.value(row.mean) for row in rows])
+    names = names_of(row.trials[0] for row in rows)
     head = [
         Cell("rank", "n"),
-        "setting",
+        *([Cell(name, title=key) for key, name in names.items()] or ["setting"]),
         Cell("seeds", "n"),
         Cell("mean of the last", "n"),
         Cell("± standard error", "n"),
@@ -121,7 +122,7 @@ def _settings(rows: Sequence[Setting], unit: Unit) -> str:
     body = [
         [
             Cell(place, "n"),
-            row.label,
+            *(cells(row.trials[0], names) or [row.label]),
             Cell(row.seeds, "n"),
             *(Cell("" if x is None else unit.value(x), "n", value=x) for x in (row.mean, row.error, row.best)),
         ]
@@ -136,7 +137,7 @@ def _trials(states: Mapping[Trial, State]) -> str:
     body = [
         [
             trial.id,
-            trial.label,
+            Cell(trial.label, title=" ".join(f"{key}={value}" for key, value in trial.values.items())),
             Cell(state.status, GOOD.get(state.status, "")),
             Cell(f"{state.ended - state.started:.0f}" if state.ended and state.started else "", "n"),
             Cell(str(state.attempts), "n"),

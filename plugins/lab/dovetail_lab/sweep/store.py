@@ -41,6 +41,7 @@ from dovetail.errors import RunError, listing, nearest
 from dovetail.run.files import hold, read_json, read_text, write_whole
 from dovetail.run.folder import branch_folder
 from dovetail_lab.recorded import figures, fitted, value_of
+from dovetail_lab.sweep.names import short_names
 from dovetail_lab.sweep.same import refuse_other_trials
 from dovetail_lab.sweep.state import State, Status
 from dovetail_lab.sweep.trial import Planned, Trial
@@ -108,7 +109,7 @@ class Store:
             path.mkdir(parents=True, exist_ok=True)
             if (path / RECORD).exists():
                 refuse_other_trials(store, planned, about, base=path / BASE, extend=extend)
-            record = {"format": FORMAT, **about, "trials": [attrs.asdict(trial) for trial in planned.trials]}
+            record = {"format": FORMAT, **about, "trials": [trial.record() for trial in planned.trials]}
             if planned.base:
                 write_whole(path / BASE, dump(planned.base))
             for trial in planned.trials:
@@ -146,11 +147,13 @@ class Store:
     def trials(self) -> tuple[Trial, ...]:
         """The trials, in the order in which they are to run."""
         try:
-            return tuple(fitted(Trial, each) for each in self.record["trials"])
+            found = [fitted(Trial, each) for each in self.record["trials"]]
         except KeyError as error:
             raise RunError(f"'{self.path / RECORD}' has no list of trials") from error
         except ValueError as error:
             raise RunError(f"'{self.path / RECORD}' has a trial that cannot be read: {error}") from error
+        names = short_names(key for trial in found for key in trial.values)
+        return tuple(attrs.evolve(trial, names=names) for trial in found)
 
     def find(self, word: str) -> Trial:
         """Return the trial whose id is, or begins with, a word.

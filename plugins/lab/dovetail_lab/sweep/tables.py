@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
+from typing import Final
 
 import attrs
 
 from dovetail.errors import RunError, listing, nearest
 from dovetail_lab.recorded import WHY_ALIKE, digits
+from dovetail_lab.sweep.names import short_names, spelt_out
 from dovetail_lab.sweep.progress import latest
 from dovetail_lab.sweep.store import Store
 from dovetail_lab.sweep.terms import count
 from dovetail_lab.sweep.trial import Trial
+
+BASE: Final = "(the config itself)"
+"""What a setting is called that sets nothing."""
 
 
 @attrs.frozen(kw_only=True)
@@ -38,8 +43,13 @@ class Setting:
 
     @property
     def label(self) -> str:
-        """What it sets."""
-        return " ".join(self.trials[0].label.split(" ")[:-1]) or "(the config itself)"
+        """What it sets, each parameter by its short name."""
+        return self.trials[0].setting or BASE
+
+    @property
+    def in_full(self) -> str:
+        """What it sets, each parameter by its full name."""
+        return " ".join(f"{key}={value}" for key, value in self.trials[0].values.items()) or BASE
 
     @property
     def seeds(self) -> str:
@@ -101,10 +111,23 @@ def check_metric(store: Store, metric: str) -> None:
 
 def table_text(store: Store, metric: str, goal: str) -> str:
     """Return the settings as text: mean and standard error over seeds of the last value, and the best on the way."""
-    rows: list[tuple[str, ...]] = [("setting", "seeds", metric, "±", "best")]
-    for row in settings_table(store, metric, goal):
-        rows.append((row.label, row.seeds, *map(_number, (row.mean, row.error, row.best))))
-    return "\n".join([align(rows), *alike_text(store)])
+    rows = settings_table(store, metric, goal)
+    names = names_of(store.trials)  # in the order of the space, whichever setting is the best
+    lines = [(*(names.values() or ["setting"]), "seeds", metric, "±", "best")]
+    for row in rows:
+        figures = (_number(row.mean), _number(row.error, 2), _number(row.best))
+        lines.append((*(cells(row.trials[0], names) or [BASE]), row.seeds, *figures))
+    return "\n".join([align(lines), *spelt_out(names), *alike_text(store)])
+
+
+def names_of(trials: Iterable[Trial]) -> dict[str, str]:
+    """Return the headings of what trials vary: key -> short name."""
+    return short_names(dict.fromkeys(key for trial in trials for key in trial.values))
+
+
+def cells(trial: Trial, names: Mapping[str, str]) -> list[str]:
+    """Return the values of a trial below those headings; empty where it does not have the parameter."""
+    return [trial.values.get(key, "") for key in names]
 
 
 def alike_text(store: Store) -> list[str]:
@@ -128,16 +151,20 @@ def alike_text(store: Store) -> list[str]:
 
 def status_text(store: Store) -> str:
     """Return one line for each trial: its id, its state, its step, how long it has taken, why it ended."""
-    rows = [("trial", "", "status", "step", "time", "", "")]
     states = {trial: store.state(trial) for trial in store.trials}
+    names = names_of(states)
+    rows = [("trial", *names.values(), "seed", "status", "step", "time", "", "")]
     for trial, state in states.items():
         step, _ = latest(store, trial, "")
         tries = f"attempt {state.attempts}" if state.attempts > 1 else ""
         ended = state.ended or (time.time() if state.status == "running" else None)
         took = f"{ended - state.started:.0f} s" if ended and state.started else ""
-        rows.append((trial.id, trial.label, state.status, str(step), took, tries, state.reason))
+        rows.append(
+            (trial.id, *cells(trial, names), str(trial.seed), state.status, str(step), took, tries, state.reason)
+        )
     driven = "a command is running it" if store.is_driven else "no command is running it"
-    return f"{align(rows)}\n{count(state.status for state in states.values())}; {driven}"
+    counts = count(state.status for state in states.values())
+    return "\n".join([align(rows), *spelt_out(names), f"{counts}; {driven}"])
 
 
 def ranks(shown: Sequence[str]) -> list[str]:
@@ -157,8 +184,10 @@ def importance_text(store: Store, metric: str, goal: str) -> str:
     """
     from dovetail_lab.sweep.importance import importance
 
-    found = importance(settings_table(store, metric, goal), goal)
-    return align([("parameter", "importance"), *((key, f"{100 * value:.0f} %") for key, value in found.items())])
+    rows = settings_table(store, metric, goal)
+    found, names = importance(rows, goal), names_of(row.trials[0] for row in rows)
+    shares = ((names[key], f"{100 * value:.0f} %") for key, value in found.items())
+    return "\n".join([align([("parameter", "importance"), *shares]), *spelt_out({key: names[key] for key in found})])
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:
@@ -173,5 +202,5 @@ def align(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+def _number(value: float | None, digits: int = 4) -> str:
+    return "" if value is None else f"{value:.{digits}g}"

@@ -13,6 +13,7 @@ from dovetail.config import Config, floats, load, run_id
 from dovetail.config.types import literal
 from dovetail.errors import ConfigError, DovetailError
 from dovetail.protocols import Task
+from dovetail_lab.sweep.names import short_names
 from dovetail_lab.sweep.space import Point
 from dovetail_lab.sweep.values import read_value
 
@@ -28,12 +29,14 @@ class Trial:
         seed: its `run.seed`.
         id: its run id, which is also the name of its folder.
         group: trials of one group differ in numbers that are traced, so that they share their executables.
+        names: key -> what it is called among the trials of its sweep (see `short_names`); it is not recorded.
     """
 
     overrides: tuple[str, ...]
     seed: int
     id: str
     group: str
+    names: Mapping[str, str] = attrs.field(factory=dict, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
         """Refuse an id that is not the name of a folder; a record from a stranger may have one."""
@@ -62,14 +65,23 @@ class Trial:
         return {key: read_value(value, key) for key, _, value in pairs}
 
     @property
+    def setting(self) -> str:
+        """What it varies but for the seed, on one line, each key by its short name; empty for the config itself."""
+        names = self.names or short_names(self.values)
+        return " ".join(f"{names.get(key, key)}={value}" for key, value in self.values.items())
+
+    @property
     def label(self) -> str:
-        """What it varies on one line, keys without their sections.
+        """What it varies on one line, each key by its short name.
 
         >>> Trial(overrides=("train.lr=0.1", "train.policy_loss='gspo'"), seed=3, id="a-s3", group="g").label
         'lr=0.1 policy_loss=gspo seed=3'
         """
-        short = [f"{key.rpartition('.')[2]}={value}" for key, value in self.values.items()]
-        return " ".join([*short, f"seed={self.seed}"])
+        return f"{self.setting} seed={self.seed}".lstrip()
+
+    def record(self) -> dict[str, Any]:
+        """Return what a sweep's folder keeps of it."""
+        return attrs.asdict(self, filter=attrs.filters.exclude("names"))
 
 
 @attrs.frozen(kw_only=True)
@@ -128,6 +140,7 @@ def plan_trials(
     configs: dict[str, Config] = {}
     by_point: dict[Point, Trial] = {}
     tasks: dict[str, Task] = {}
+    names = short_names(override.partition("=")[0] for point in points for override in point.overrides)
     for point in points:
         own = (*point.overrides, *([] if point.seed is None else [f"run.seed={point.seed}"]))
         try:
@@ -139,7 +152,7 @@ def plan_trials(
             continue
         idle = {unused.place for unused in config.unused}
         used = tuple(each for each in point.overrides if f"--set {each}" not in idle)
-        trial = Trial(overrides=used, seed=config.run.seed, id=run_id(config), group=group_of(config))
+        trial = Trial(overrides=used, seed=config.run.seed, id=run_id(config), group=group_of(config), names=names)
         by_point[point] = trials.setdefault(trial.id, trial)
         configs.setdefault(trial.id, config)
     _refuse(problems)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import attrs
 from annotated_types import Ge, Gt, Lt
@@ -73,6 +74,11 @@ class LoRA:
             raise ConfigError(
                 f"adapter.lora.modules = {self.modules!r} is not a regular expression: {error}"
             ) from error
+
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        """Whether it is more than a low-rank change."""
+        return {"beyond_low_rank": self.weight_decomposed}
 
     def apply(self, model: nnx.Module, *, rngs: nnx.Rngs) -> nnx.Module:
         """Return the model with an adapter on every matrix whose name matches."""

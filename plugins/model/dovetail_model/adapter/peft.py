@@ -73,6 +73,12 @@ class Peft:
     quantise_base: Format | None = None
     dropout: Annotated[float, Ge(0), Lt(1), STATIC] = 0.0
 
+    @property
+    def claims(self) -> Mapping[str, Any]:
+        """Whether it is more than a low-rank change, as far as a folder that is here says; nothing is downloaded."""
+        file = Path(self.path).expanduser() / CONFIG
+        return {"beyond_low_rank": file.is_file() and bool(read_object(file).get("use_dora"))}
+
     def apply(self, model: nnx.Module, *, rngs: nnx.Rngs) -> nnx.Module:
         """Return the model with the changes of the file on the matrices that it names."""
         folder = _folder(self.path)

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 import attrs
 
+from dovetail.errors import RunError
 from dovetail.progress import SAMPLING, so_far
 from dovetail_rollout.hosted.host import Ends, HostLost
-from dovetail_rollout.hosted.http import JsonClient
+from dovetail_rollout.hosted.http import BROKEN, JsonClient, Refused
 from dovetail_rollout.hosted.process import on_a_free_port
 from dovetail_rollout.kinds import Place, Program, Running
 
@@ -25,6 +26,14 @@ ANSWER_SECONDS: Final = 30.0
 """How long a server may take to answer a request that needs no computation."""
 STARTING_SECONDS: Final = 5.0
 """How long one question may take while a program starts: who has taken its port meanwhile may never answer."""
+
+
+KEYLESS: Final = (401, 403)
+"""Statuses of a server that does not take the token of a request."""
+
+
+class Unwelcome(RunError):
+    """A server that was started here answers, and does not take the token that it was given."""
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -44,9 +53,28 @@ class Served(ABC):
     process: Running | None = None
     reading: tuple[Path, ...] = ()
 
+    @property
+    def _connected(self) -> JsonClient:
+        if self.client is None:
+            raise ConnectionAbortedError("it was stopped")
+        return self.client
+
     @abstractmethod
-    def healthy(self, seconds: float = ...) -> bool:
-        """Tell whether it still answers, within some seconds."""
+    def check_health(self, seconds: float) -> None:
+        """Ask it whether it is well, with some seconds for an answer.
+
+        Raises:
+            Refused: if it answers, but does not say so.
+            OSError, HTTPException: if it does not answer.
+        """
+
+    def healthy(self, seconds: float = ANSWER_SECONDS) -> bool:
+        """Tell whether it says that it is well, within some seconds."""
+        try:
+            self.check_health(seconds)
+        except (Refused, *BROKEN):
+            return False
+        return True
 
     def connect(
         self, program: Program, folder: Path, *, key: str, token: str, seconds: float
@@ -56,23 +84,40 @@ class Served(ABC):
         Args:
             program: what to start.
             folder: the model.
-            key: the environment variable with the key of a server that is not ours; empty if there is none.
+            key: the environment variable that gives a server of ours its token, and has the key of one that is not.
             token: what a server of ours was given to ask for.
             seconds: how long the start may take.
 
         Raises:
-            RunError: if that fails.
+            RunError: if that fails, at once if the server does not take the token.
         """
+
+        def ready() -> bool:
+            try:
+                self.check_health(STARTING_SECONDS)
+            except Refused as refused:
+                if refused.status in KEYLESS:
+                    raise Unwelcome(
+                        f"{program.name} at {self._connected.url} answers with {refused}: it does not have the token"
+                        f" that its process was to get in {key}; what starts it has to pass that variable on as it is"
+                    ) from refused
+                return False
+            except BROKEN:
+                return False
+            return True
 
         def begin() -> tuple[Running, JsonClient]:
             self.stop()
             self.process = process = self.place.run(program, self.place.see(folder))
             self.client = client = JsonClient(process.url, key, token if process.ours else None)
             self.streams = client.anew()
-            process.wait_for(lambda: self.healthy(STARTING_SECONDS), seconds)
+            process.wait_for(ready, seconds)
             return process, client
 
-        return on_a_free_port(begin)
+        try:
+            return on_a_free_port(begin)
+        except Unwelcome:  # a server of another run may have taken the port; the next one is another
+            return on_a_free_port(begin)
 
     @abstractmethod
     def epitaph(self, what: str) -> str:

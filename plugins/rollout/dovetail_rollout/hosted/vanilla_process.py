@@ -17,7 +17,7 @@ from dovetail.config.settings import Sampling
 from dovetail_rollout.hosted.calls import Form, Place, call_of, form_of_call, share_of
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Request
 from dovetail_rollout.hosted.http import BROKEN, Refused
-from dovetail_rollout.hosted.served import ANSWER_SECONDS, Served
+from dovetail_rollout.hosted.served import Served
 from dovetail_rollout.kinds import Program
 
 SERVER: Final = "dovetail_rollout.hosted.vanilla_server"
@@ -97,17 +97,13 @@ class VanillaProcess(Served):
         token = secrets.token_hex(16)
         command, environment = partial(_command, json.dumps(self.options)), partial(_environment, token)
         program = Program(name="vanilla", command=command, environment=environment)
-        self.connect(program, folder, key="", token=token, seconds=self.start_seconds)
+        self.connect(program, folder, key=TOKEN, token=token, seconds=self.start_seconds)
         for asked in self.sizes.examples():
             self._call("/complete", asked)  # compiles it, before anybody waits for an answer
 
-    def healthy(self, seconds: float = ANSWER_SECONDS) -> bool:
-        """Tell whether the process answers within some seconds; its engine works in another thread of it."""
-        client = self.client
-        try:
-            return client is not None and client.get("/health", timeout=seconds) is not None
-        except (Refused, *BROKEN):
-            return False
+    def check_health(self, seconds: float) -> None:
+        """Ask whether the process answers; its engine works in another thread of it."""
+        self._connected.get("/health", timeout=seconds)
 
     def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
         """Complete all requests in one call."""

@@ -129,16 +129,9 @@ class VllmServer(Served):
             except HostLost as lost:
                 raise RunError(f"the vLLM server at {client.url} does not take the weights: {lost}") from lost
 
-    def healthy(self, seconds: float = ANSWER_SECONDS) -> bool:
-        """Tell whether the server and its engine say that they are, within some seconds."""
-        client = self.client
-        if client is None:
-            return False
-        try:
-            client.get("/health", timeout=seconds)
-        except (Refused, *BROKEN):
-            return False
-        return True
+    def check_health(self, seconds: float) -> None:
+        """Ask whether the server and its engine are well."""
+        self._connected.get("/health", timeout=seconds)
 
     def _check_settings(self) -> None:
         """Refuse a server whose log-probabilities are not those of the draw, or whose weights cannot be replaced."""
@@ -354,11 +347,6 @@ class VllmServer(Served):
         """Say what happened, and how the process ended if it is ours."""
         words = self.process.epitaph() if self.process else ""
         return f"vLLM server{f' at {self.client.url}' if self.client else ''}: {what}" + (f"; {words}" if words else "")
-
-    @property
-    def _connected(self) -> JsonClient:
-        assert self.client is not None, "it is started"
-        return self.client
 
 
 def environment(token: str) -> dict[str, str]:

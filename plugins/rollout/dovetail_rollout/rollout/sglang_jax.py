@@ -28,7 +28,7 @@ from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Reques
 from dovetail_rollout.hosted.http import BROKEN, Late, Refused
 from dovetail_rollout.hosted.opening import Opening
 from dovetail_rollout.hosted.process import find_python
-from dovetail_rollout.hosted.served import ANSWER_SECONDS, Served
+from dovetail_rollout.hosted.served import Served
 from dovetail_rollout.kinds import Program
 from dovetail_rollout.launcher.local import Here
 
@@ -154,19 +154,15 @@ class SglangProcess(Served):
         token = secrets.token_hex(16)
         environment = {**os.environ, TOKEN: token}
         program = Program(name="sglang_jax", command=self._command, environment=lambda: environment)
-        self.connect(program, folder, key="", token=token, seconds=self.start_seconds)
+        self.connect(program, folder, key=TOKEN, token=token, seconds=self.start_seconds)
 
     def _command(self, folder: Path, host: str, port: int) -> tuple[str, ...]:
         options = json.dumps({**OPTIONS, "dtype": dtype_of(folder), **self.options})
         return (self.python, "-P", str(SCRIPT), str(folder), str(port), options)
 
-    def healthy(self, seconds: float = ANSWER_SECONDS) -> bool:
-        """Tell whether the process answers within some seconds; its engine works in another thread of it."""
-        client = self.client
-        try:
-            return client is not None and client.get("/health", timeout=seconds) is not None
-        except (Refused, *BROKEN):
-            return False
+    def check_health(self, seconds: float) -> None:
+        """Ask whether the process answers; its engine works in another thread of it."""
+        self._connected.get("/health", timeout=seconds)
 
     def complete(self, requests: Sequence[Request], sampling: Sampling, ends: Ends) -> list[Answer | Failure]:
         """Complete all requests in one call."""

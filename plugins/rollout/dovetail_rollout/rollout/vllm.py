@@ -115,8 +115,12 @@ class Vllm:
 
     @property
     def claims(self) -> Mapping[str, Any]:
-        """What vLLM in this process does not do: take newer weights in the middle of completions."""
-        return {"in_flight": False} if self.mode == "in_process" else {}
+        """What it does with these settings.
+
+        vLLM in this process does not take newer weights in the middle of completions, and none reads a DoRA adapter.
+        """
+        in_flight = {"in_flight": False} if self.mode == "in_process" else {}
+        return in_flight | ({"low_rank_only": "adapter"} if self.adapter else {})
 
     def __attrs_post_init__(self) -> None:
         given = [name for name in ("python", "command", "url") if getattr(self, name) is not None]

@@ -14,7 +14,8 @@ from dovetail_kit.conformance import gate
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites import loops
-from dovetail_kit.conformance.suites.episodes import NUMBERS, STEADY, called, examples, tool_of
+from dovetail_kit.conformance.suites.episodes import NUMBERS, STEADY, examples
+from dovetail_kit.conformance.suites.tools import called, tool_of
 
 SCRIPTS: Final = (NUMBERS, ("left", "1", *STEADY), ("2", "right", "0", "7 or 8?"), ("",), tuple(reversed(NUMBERS)))
 """What policies write in episodes of an environment, turn by turn; the last text is repeated."""

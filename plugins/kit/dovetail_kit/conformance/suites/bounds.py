@@ -19,7 +19,7 @@ from dovetail_kit.conformance.suites.curricula import PROMPTS
 from dovetail_kit.conformance.suites.directions import EPSILON
 from dovetail_kit.conformance.suites.numbers import schedule_of
 from dovetail_kit.conformance.suites.stopping import HOPELESS, asked
-from dovetail_kit.conformance.suites.texts import call_on, is_pure, records_of, starts_processes
+from dovetail_kit.conformance.suites.texts import asks_of_many_texts, call_on, is_pure, records_of
 
 BOUND: Final = re.compile(
     r"^(max|min)(imum)?_(completion_)?(length|turns|errors|staleness|entropy|score|reward|mean|spread|std|deviation)$"
@@ -88,8 +88,7 @@ def costs_cost(subject: Subject) -> None:
 
     With the sign turned, a policy is paid for what its config says it should avoid.
     """
-    if starts_processes(subject):
-        raise Inapplicable("it starts a process for each text")
+    asks_of_many_texts(subject)
     records = records_of(subject)
     longer = [record | {"completions": f"{record['completions']} and so on" * 40} for record in records]
     for name in _names(subject.component, COST):

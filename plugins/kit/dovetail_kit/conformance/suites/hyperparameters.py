@@ -256,8 +256,20 @@ def _ranges(case: ArrayCase) -> str:
 
 def _range_of(name: str, values: np.ndarray) -> str:
     if values.dtype.kind == "b":
-        return f"{name} true in {values.mean():.0%} of the places"
+        return f"{name} true {_where(float(values.mean()))}"
     return f"{name} from {float(values.min()):.3g} to {float(values.max()):.3g}"
+
+
+def _where(share: float) -> str:
+    """Say in how many places something holds.
+
+    >>> [_where(share) for share in (0.0, 0.004, 0.25, 1.0)]
+    ['nowhere', 'in less than 1 % of the places', 'in 25 % of the places', 'everywhere']
+    """
+    if share in (0.0, 1.0):
+        return "everywhere" if share else "nowhere"
+    percent = "less than 1" if share < 0.01 else "more than 99" if share > 0.99 else f"{100 * share:.0f}"
+    return f"in {percent} % of the places"
 
 
 def _batches(case: ArrayCase) -> Iterator[batch.Fields]:

@@ -16,6 +16,7 @@ from dovetail_kit.conformance.subject import Subject, said_of
 from dovetail_kit.conformance.suites.answers import ANSWERS, NUMBERS
 from dovetail_kit.conformance.suites.texts import (
     ROUNDING,
+    asks_of_many_texts,
     call_apart,
     call_on,
     equal_within,
@@ -23,7 +24,6 @@ from dovetail_kit.conformance.suites.texts import (
     is_pure,
     records_of,
     short,
-    starts_processes,
 )
 
 WITHIN: Final = re.compile(
@@ -204,8 +204,7 @@ def a_limit_is_met(subject: Subject) -> None:
 
     With `<` for `<=` what is just allowed is refused, and with `>=` for `==` everything longer is right as well.
     """
-    if starts_processes(subject):
-        return
+    asks_of_many_texts(subject)
     like = _without_tokens(records_of(subject)[0])
     for name, value, told, make in _limits(subject):
         records = [like | {"completions": make(count)} for count in range(value - 2, value + 3)]

@@ -21,6 +21,7 @@ from dovetail_kit.conformance.suites.hyperparameters import others
 from dovetail_kit.conformance.suites.texts import (
     REWARDS,
     ROUNDING,
+    asks_of_many_texts,
     call_on,
     equal_within,
     is_alone,
@@ -55,8 +56,7 @@ def columns_of_its_own(subject: Subject) -> None:
 
     Examples that all have the same answer look the same whichever row the answer is taken from.
     """
-    if starts_processes(subject):
-        raise Inapplicable("it starts a process for each text")
+    asks_of_many_texts(subject)
     known = records_of(subject)[: 2 * len(subject.declared["examples"])][-FEW:]
     for name in sorted({column for record in known for column in record} - {*GIVEN, "completions"}):
         other = [changed for record in known for changed in _with_other(record, name, known)]
@@ -191,8 +191,7 @@ def settings_share_nothing(subject: Subject) -> None:
 
     The trials of a sweep share a process: the first one to see a question would answer for all.
     """
-    if starts_processes(subject):
-        raise Inapplicable("it starts a process for each text")
+    asks_of_many_texts(subject)
     spaces = itertools.count(1)
 
     def anew(record: Mapping[str, Any]) -> dict[str, Any]:

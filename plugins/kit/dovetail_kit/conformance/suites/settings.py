@@ -22,7 +22,7 @@ from dovetail_kit.conformance.suites.curricula import PROMPTS, generator_of, ste
 from dovetail_kit.conformance.suites.episodes import TURNS, played
 from dovetail_kit.conformance.suites.hyperparameters import FIX, numbers_of, others, refuse_unseen
 from dovetail_kit.conformance.suites.models import VOCABULARY, tiny_model
-from dovetail_kit.conformance.suites.texts import call_on, is_pure, records_of, starts_processes
+from dovetail_kit.conformance.suites.texts import asks_of_many_texts, call_on, is_pure, records_of
 
 REWARDED: Final = ("answer", "process_reward", "reward")
 NEAR: Final = tuple(
@@ -206,8 +206,7 @@ def order_of_settings(subject: Subject) -> None:
 
     Configs are sorted, merged and written out again, so the order is not the author's.
     """
-    if starts_processes(subject):
-        raise Inapplicable("it starts a process for each text")
+    asks_of_many_texts(subject)
     shown = SHOWN[subject.component.kind]
     for name, value in _turned(subject):
         if repr(shown(subject)) != repr(shown(_with(subject, **{name: value}))):

@@ -16,13 +16,13 @@ from dovetail_kit.conformance.subject import Subject, said_of
 from dovetail_kit.conformance.suites.answers import NUMBERS, good_of, spelt
 from dovetail_kit.conformance.suites.texts import (
     ROUNDING,
+    asks_of_many_texts,
     call_on,
     equal_within,
     is_alone,
     is_pure,
     records_of,
     short,
-    starts_processes,
 )
 
 REASONING: Final = re.compile(r"(<(?:think|thinking|reasoning|scratchpad)>)(.*?)(</)", re.DOTALL)
@@ -105,8 +105,7 @@ def however_many(subject: Subject) -> None:
 
     Parts of a batch that are scored one after the other must have their own answers, and the last part counts, too.
     """
-    if starts_processes(subject):
-        raise Inapplicable("it starts a process for each text")
+    asks_of_many_texts(subject)
     records = records_of(subject)
     with contextlib.suppress(Inapplicable):  # others' answers, each right and wrong
         record, answer = good_of(subject)

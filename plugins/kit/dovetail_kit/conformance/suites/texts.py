@@ -84,6 +84,16 @@ def starts_processes(subject: Subject) -> bool:
     return "processes" in subject.component.params
 
 
+def asks_of_many_texts(subject: Subject) -> None:
+    """Skip a check that would take long with a process for each text.
+
+    Raises:
+        Inapplicable: if it starts one.
+    """
+    if starts_processes(subject):
+        raise Inapplicable("it starts a process for each text")
+
+
 def call_on(subject: Subject, records: list[dict[str, Any]], **params: Any) -> list[Any]:
     """Return what a component gives for completions with their columns."""
     return _returned(subject, _columns(subject, records), len(records), params)
@@ -337,11 +347,12 @@ def odd_answers(subject: Subject) -> None:
 
     A column read from JSON holds whatever its author wrote: 42, "42", "", null.
     """
+    asks_of_many_texts(subject)
     records = records_of(subject)
+    if "answer" not in subject.component.reads:
+        raise Inapplicable("it reads no column `answer`")
     if not any(isinstance(record.get("answer"), str) for record in records):
-        raise Inapplicable("no pair of its `examples` has a text in the column `answer`")
-    if starts_processes(subject):
-        raise Inapplicable("it starts a process for each text")
+        raise Inapplicable("its examples have no `answer` that is a text")
     for truth in TRUTHS:
         odd: list[dict[str, Any]] = [record | {"answer": truth} for record in records]
         for record, value in zip(odd, call_on(subject, odd), strict=True):
