@@ -87,15 +87,17 @@ def fields() -> str:
 
 
 def array_helpers() -> str:
-    """Return the table of what `dovetail.arrays` has, with the methods of its classes."""
+    """Return the table of what `dovetail.arrays` has, with the attributes and methods of its classes."""
     lines = ["| helper | |", "|---|---|"]
     for name in arrays.__all__:
         helper = getattr(arrays, name)
         if inspect.isroutine(helper) or inspect.isclass(helper):
-            methods = [each for each in vars(helper) if not each.startswith("_")] if inspect.isclass(helper) else []
-            public = [each for each in methods if each not in inspect.signature(helper).parameters]
-            told = (inspect.getdoc(helper) or "").partition("\n")[0]
-            lines.append(f"| `{name}` | {cell(told)}{f' Methods: {code(public)}.' * bool(public)} |")
+            told = cell((inspect.getdoc(helper) or "").partition("\n")[0])
+            if inspect.isclass(helper):
+                fields = list(inspect.signature(helper).parameters)
+                methods = [each for each in vars(helper) if not each.startswith("_") and each not in fields]
+                told += f" Attributes: {code(fields)}. Methods: {code(methods)}."
+            lines.append(f"| `{name}` | {told} |")
     return "\n".join(lines) + "\n"
 
 

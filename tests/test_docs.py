@@ -66,6 +66,14 @@ def test_generated_pages_are_what_the_code_says():
     assert written <= pages.keys(), "run `make docs`"
 
 
+def test_examples_of_components_show_python_numbers():
+    """As docs/plugins.md asks for: the repr of an array says its dtype where a reader looks for a number."""
+    pages = sorted((ROOT / "docs" / "components").glob("*.md"))
+    shown = {page.name: re.findall(r"^\(?(?:Array|array)\(.*", page.read_text(), re.MULTILINE) for page in pages}
+    assert len(pages) > 30
+    assert not any(shown.values()), shown
+
+
 def test_the_picture_of_a_step_shows_every_stage_kind_and_field():
     from xml.etree import ElementTree
 

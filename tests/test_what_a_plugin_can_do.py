@@ -81,7 +81,7 @@ def recipe(*overrides):
 
 def test_every_block_of_the_page_is_part_of_the_package():
     blocks = re.findall(r"```(?:python|gin)\n", PAGE)
-    assert len(blocks) == len(FILES) == 11
+    assert len(blocks) == len(FILES) == 12
     assert current().problems == []
     registered = re.findall(r'register\("(\w+)", "(\w+)"', FILES["acme_rl/__init__.py"])
     assert {(each.kind, each.name) for each in own()} == set(registered)
@@ -259,6 +259,23 @@ def test_terms_read_teachers_demonstrations_and_ranked_completions(tmp_path):
     assert last["optimizer/grad_norm"] > 0
 
 
+def test_a_model_of_its_own_is_trained_and_exported(tmp_path, capsys):
+    sets = [
+        word
+        for override in (*SMALLER[:5], *SMALLER[8:], "train.model=leaky", "train.steps=2", "eval.every=None")
+        for word in ("--set", override)
+    ]
+    run, out = tmp_path / "run", tmp_path / "out"
+    assert main(["train", "acme-rl/recipe", "--folder", str(run), *sets]) == 0
+    assert all(rate > 0 for _, rate in series(run, "optimizer/update_norm"))
+    assert main(["export", str(run), "--out", str(out)]) == 0
+    with np.load(out / "model.npz") as weights:
+        assert sorted(weights) == ["embedding", "keep", "write"]
+    capsys.readouterr()
+    assert main(["export", str(run), "--out", str(tmp_path / "other"), "--adapter"]) == 1
+    assert "a model 'leaky' is written as a whole and in float32" in capsys.readouterr().err
+
+
 THIS = "tests/test_what_a_plugin_can_do.py"
 TESTED = {
     "a new kind of component, called in the step": (THIS, "test_all_of_it_is_called"),
@@ -274,6 +291,7 @@ TESTED = {
     "to choose prompts by the scores so far": (THIS, "test_all_of_it_is_called"),
     "to learn from earlier completions again": (THIS, "test_all_of_it_is_called"),
     "another model beside the policy": (THIS, "test_all_of_it_is_called"),
+    "an architecture of your own": (THIS, "test_a_model_of_its_own_is_trained_and_exported"),
     "another way to fit a step into memory": ("tests/kit/test_scaffold.py", "test_every_package_passes_its_tests_and_conforms"),
     "settings and observers": (THIS, "test_its_observer_has_its_settings_and_its_command_reads_the_run"),
     "commands, recipes": (THIS, "test_its_observer_has_its_settings_and_its_command_reads_the_run"),

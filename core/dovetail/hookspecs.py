@@ -73,6 +73,11 @@ def dovetail_completions(what: str, prefix: str) -> list[str] | None:
 
 
 @hookspec
+def dovetail_synonyms() -> dict[str, str] | None:
+    """Lead from other words to the settings that they mean: `return {"train.lr": "learning_rate optim.lr"}`."""
+
+
+@hookspec
 def dovetail_configs(register: Callable[[str | Path], None]) -> None:
     """Ship configs: after `register("configs")`, `dovetail train acme-rl/recipe` finds `recipe.gin` in that folder."""
 

@@ -6,7 +6,8 @@ import pytest
 
 from dovetail.errors import UnknownNameError
 from dovetail.registry import current
-from dovetail_kit.lookup import PEERS, _entries, found, hits
+from dovetail_kit.lookup import _entries, found, hits
+from dovetail_kit.peers import PEERS
 from dovetail_kit.settings import sections, settings
 
 

@@ -16,6 +16,11 @@ class Groups:
 
     Every statistic is returned per row, [seq]: each row gets the value of its own group.
 
+    Attributes:
+        segments: the group of each row, numbered from zero; rows i and j are of one group where
+            `segments[i] == segments[j]`. A row with an empty mask has a number too: ask `live`.
+        live: rows with at least one policy token.
+
     >>> groups = Groups.of(jnp.array([7, -2, 7, 7]), jnp.array([[True], [True], [True], [False]]))
     >>> groups.sizes
     Array([2., 1., 2., 2.], dtype=float32)
@@ -24,9 +29,7 @@ class Groups:
     """
 
     segments: Int[Array, "seq"]
-    """The group of each row, numbered from zero."""
     live: Bool[Array, "seq"]
-    """Rows with at least one policy token."""
 
     @classmethod
     def of(cls, group_ids: Int[Array, "seq"], mask: Bool[Array, "seq token"]) -> Groups:

@@ -20,6 +20,11 @@ class Turns:
     Per-turn arrays, [seq, turn], have one column for each possible turn number. A column is zero in an episode that
     has no such turn, or none of whose policy tokens are left in the mask.
 
+    Attributes:
+        numbers: the turn of each policy token, counted from zero; zero elsewhere.
+        mask: policy tokens.
+        count: the number of columns of a per-turn array.
+
     >>> turns = Turns.of(jnp.array([[0, 0, 0, 1, 1]]), jnp.array([[True, True, False, True, False]]), count=3)
     >>> turns.total(jnp.array([[1.0, 2.0, jnp.nan, 4.0, jnp.nan]]))
     Array([[3., 4., 0.]], dtype=float32)
@@ -28,11 +33,8 @@ class Turns:
     """
 
     numbers: Int[Array, "seq token"]
-    """The turn of each policy token, counted from zero; zero elsewhere."""
     mask: Bool[Array, "seq token"]
-    """Policy tokens."""
     count: int
-    """The number of columns of a per-turn array."""
 
     @classmethod
     def of(cls, turns: Int[Array, "seq token"], mask: Bool[Array, "seq token"], count: int | None = None) -> Turns:

@@ -16,7 +16,7 @@ from dovetail.config.schema import MESH, ROLES, Schema, Slot, fields_of, is_take
 from dovetail.config.settings import RoleModel
 from dovetail.config.types import Mismatch, describe, fit, suggestion
 from dovetail.errors import UnknownNameError, listing, nearest
-from dovetail.registry import Component, Registry
+from dovetail.registry import Component, Registry, plugin_manager
 from dovetail.registry.compatibility import ENGINE
 
 FORMS = "write section.field = value or kind.name.parameter = value"
@@ -101,7 +101,7 @@ class _SectionResolver:
             choose = f"{' or '.join(slots)} = NAME to choose one, " if slots else ""
             return f"'{section}' is a kind: write {choose}{section}.NAME.PARAMETER = value to set a parameter"
         known = [*self.schema.sections, *self.registry.kinds]
-        hint = nearest(section, known) or self._of_component(section, field)
+        hint = _meant(section, field) or nearest(section, known) or self._of_component(section, field)
         if not hint and field in attrs.fields_dict(RoleModel) and not is_taken(section, self.registry):
             hint = f" {ROLES}.{section} = 'frozen' would open the model role '{section}'."
         return f"unknown section '{section}'.{hint} Sections: {listing(self.schema.sections)}; {FORMS}"
@@ -176,12 +176,16 @@ class _SectionResolver:
         if section == ROLES:
             return f"'{field}' is not a name for a model role; use letters, digits and '_'"
         fields = attrs.fields_dict(self.schema.sections[section])
-        hint = nearest(field, fields)
-        elsewhere = [name for name, cls in self.schema.sections.items() if field in attrs.fields_dict(cls)]
-        if elsewhere:
-            hint = f" Did you mean {' or '.join(f'{name}.{field}' for name in elsewhere)}?"
-        hint = hint or (
-            f" `dovetail search {field}` looks for it, also by its name in other libraries. Settings:"
-            f" {listing(fields, limit=60)}"
-        )
+        elsewhere = [f"{name}.{field}" for name, cls in self.schema.sections.items() if field in attrs.fields_dict(cls)]
+        hint = f" Did you mean {' or '.join(elsewhere)}?" if elsewhere else _meant(section, field, field)
+        search = f"`dovetail search {field}` looks for it, also by its name in other libraries"
+        hint = hint or nearest(field, fields) or f" {search}. Settings: {listing(fields, limit=60)}"
         return f"{section} has no setting '{field}'.{hint}"
+
+
+def _meant(section: str, field: str, *also: str) -> str:
+    """Return a hint if a plugin knows settings by these words."""
+    words = {f"{section}.{field}", f"{section}_{field}", *also}
+    synonyms = plugin_manager().hook.dovetail_synonyms()
+    paths = [path for known in synonyms for path, others in known.items() if words & {*others.split()}]
+    return f" Did you mean {' or '.join(paths)}?" if paths else ""

@@ -26,8 +26,9 @@ def support_logps(
 
     >>> import numpy as np
     >>> logits = jnp.log(jnp.array([[0.4, 0.4, 0.2]]))
-    >>> support_logps(logits, jnp.array([1]), jnp.array([[0, 1, -1]])).round(3)
-    Array([-0.693], dtype=float32)
+    >>> import numpy as np
+    >>> np.asarray(support_logps(logits, jnp.array([1]), jnp.array([[0, 1, -1]])), float).round(3).tolist()
+    [-0.693]
     """
     there = support >= 0
     candidates = jnp.take_along_axis(logits, jnp.maximum(support, 0), axis=-1)

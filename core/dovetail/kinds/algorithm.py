@@ -103,7 +103,7 @@ POLICY_LOSS: Final = Kind(
 
 KL: Final = Kind(
     name="kl",
-    summary="logps, ref_logps -> per-token estimate of the divergence from the reference",
+    summary="logps, ref_logps -> per-token estimate of the divergence from the reference, anything outside the mask",
     stage="loss_terms",
     default="k3",
     reads="fields",
@@ -206,8 +206,9 @@ class StatefulAdvantage(Protocol):
 class KLController(Protocol):
     """Kind `kl_controller`: a coefficient with state, which checkpoints include.
 
-    It begins at the coefficient of the config, c = `train.kl_coef`: `coef(init(c))` is c. The methods are traced, so
-    they must be pure. `update` is called by position.
+    It begins at the coefficient of the config, c = `train.kl_coef`: `coef(init(c))` is c. It stays finite and is never
+    negative, however long the same is observed: a rule that multiplies it has a bound. The methods are traced, so they
+    must be pure. `update` is called by position.
     """
 
     def init(self, coef: float) -> dict[str, jax.Array]:
@@ -232,8 +233,9 @@ class KLController(Protocol):
 class EntropyController(Protocol):
     """Kind `entropy_controller`: a coefficient with state, which checkpoints include.
 
-    It begins at the coefficient of the config, c = `train.entropy_coef`: `coef(init(c))` is c. The methods are traced,
-    so they must be pure. `update` is called by position.
+    It begins at the coefficient of the config, c = `train.entropy_coef`: `coef(init(c))` is c. It stays finite and is
+    never negative, however long the same is observed: a rule that multiplies it has a bound. The methods are traced, so
+    they must be pure. `update` is called by position.
     """
 
     def init(self, coef: float) -> dict[str, jax.Array]:

@@ -220,11 +220,16 @@ class TokenizerMaker(Protocol):
 class Curriculum(Protocol):
     """Kind `curriculum`: chooses the next prompts from the scores so far.
 
-    Runs on the host; checkpoints include its state.
+    Runs on the host; checkpoints include its state, so all of its arrays must keep their shapes and dtypes.
+
+    A step samples in rounds. Each calls `choose` and then `update` with the scores of what was chosen, before the next
+    round chooses. There is one round in a step, or, with a group filter, as many as it takes, up to
+    `train.refill_rounds` more; none where the groups that `train.oversample` has left over are enough. So what is to
+    move by a fixed amount per step cannot be moved in `update` with such a filter: it moves once in a round.
     """
 
     def init(self, examples: int) -> dict[str, np.ndarray]:
-        """Return the initial state for a task with this number of examples."""
+        """Return the initial state, numpy arrays by names of its own, for a task with this number of examples."""
         ...
 
     def choose(
@@ -241,10 +246,15 @@ class Curriculum(Protocol):
     ) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], dict[str, float]]:
         """Return the next state, or `(state, metrics)`; the metrics are logged as `curriculum/NAME`.
 
+        Metrics are finite numbers about a round, of which a step logs the last. One that has no value in a round, such
+        as a mean over nothing, is left out of the dict.
+
         Args:
-            state: the current one.
-            chosen: the indices that `choose` returned.
-            scores: of the `n` completions of each chosen prompt; NaN where a completion has no score.
+            state: the current one, which must not be changed in place.
+            chosen: the indices that `choose` returned. One that it chose twice is here twice, each time with scores of
+                its own: `np.add.at(count, chosen, 1)` counts both, `count[chosen] += 1` only one of them.
+            scores: of the `n` completions of each chosen prompt; NaN where a completion has no score. n is
+                `train.group_size`, which may be 1: then no two completions of a prompt can be compared.
         """
         ...
 

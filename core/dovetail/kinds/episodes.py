@@ -109,9 +109,11 @@ class Result:
     Attributes:
         text: the text that the model reads.
         state: passed to the tool's parameter `state`, if it has one, at its next call in this episode; None at the
-            first call. An immutable value, so that an episode can be branched and replayed.
-        failed: whether the call failed through the model's own fault.
-        reward: added to the reward of the turn with the call.
+            first call. An immutable value, so that an episode can be branched and replayed. What is not a `Result`, or
+            raises, leaves the state as it was; a `Result` without one sets it to None.
+        failed: whether the call failed through the model's own fault. It is counted in `tool_errors`, and changes
+            nothing else: such a result may have a state and a reward too.
+        reward: added to the reward of the turn with the call; it may be negative.
     """
 
     text: str
@@ -205,10 +207,12 @@ class Step:
 
     Attributes:
         state: the state after the turn, a new value: the previous state is not modified.
-        messages: the messages that the policy reads next; empty if the episode is done.
+        messages: the messages that the policy reads next; empty if the episode is done. An episode to which nothing
+            more is said ends, whatever `done` says.
         reward: the reward for this turn.
         done: whether the episode is over.
-        metrics: numbers to log, by name; within an episode, the last value of each name is used.
+        metrics: numbers to log as `episode/NAME`, the mean over the episodes that have it; within an episode, the last
+            value of each name is used. A name may be any but those of the engine there, such as `turns_mean`.
     """
 
     state: Any
@@ -229,7 +233,7 @@ class Interaction(Protocol):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The task's columns that `reset` reads."""
+        """The task's columns that `reset` reads; empty if it reads none, as where all is drawn from its generator."""
         ...
 
     def reset(self, example: Example, rng: np.random.Generator) -> tuple[Any, Sequence[Message]]:

@@ -138,7 +138,7 @@ class LanguageModel(Protocol):
                 the second part of the result is None. A recurrent model keeps the state of each row instead, which
                 false tokens leave as it is. In an empty cache it is not yet that of the prefix: the first call with
                 true tokens begins there.
-            prefix: a cache that another call returned for `prompt` rows, where `seq` is a multiple of `prompt`: row `i`
+            prefix: a cache that another call returned for `prompt` rows, of which `seq` is always a multiple: row `i`
                 of `tokens` continues row `i // (seq // prompt)` of the prefix. Its keys and values are not copied for
                 each row, and gradients flow through them. It is read and not returned: the second part of the result
                 is `cache` alone, None without one. `docs/models.md` shows all three uses.
@@ -152,10 +152,10 @@ class LanguageModel(Protocol):
     def init_cache(self, batch: int, length: int) -> Any:
         """Return an empty cache for `batch` rows of at most `length` tokens.
 
-        A pytree. In each array the first axis runs over the rows, each with the same number of consecutive entries
-        (for example one per key-value head), and zeros stand for an empty row; one other axis may run over the slots,
-        one per token. One scalar, and no other, is the number of slots in use, shared by all rows: a recurrent model
-        has it too, and counts every token that it was given, whether its mask is true or not.
+        A pytree, such as a dict of arrays. In each array the first axis runs over the rows, each with the same number
+        of consecutive entries (for example one per key-value head), and zeros stand for an empty row; one other axis
+        may run over the slots, one per token. One scalar, and no other, is the number of slots in use, shared by all
+        rows: a recurrent model has it too, and counts every token that it was given, whether its mask is true or not.
         """
         ...
 
@@ -223,12 +223,15 @@ class ModelMaker(Protocol):
         """Return a randomly initialised or loaded `LanguageModel`.
 
         A loader should put each tensor at `place(axes, shape)` as it is read, so that a second copy never exists;
-        parameters that are elsewhere when this returns are moved there.
+        parameters that are elsewhere when this returns are moved there, so what is made from random numbers may ignore
+        `place`. The engine always passes it.
         """
         ...
 
     def abstract(self, vocab_size: int | None) -> nnx.Module:
         """Return the same model with `jax.ShapeDtypeStruct` in place of arrays, without reading any weights.
+
+        `nnx.eval_shape(lambda: self.make(vocab_size, rngs=nnx.Rngs(0)))` does so, if `make` reads none.
 
         Args:
             vocab_size: the number of token ids; None for the model's own.
@@ -242,6 +245,9 @@ class ModelMaker(Protocol):
         self, model: nnx.Module, folder: Path, *, adapter: bool, dtype: Literal["float32", "bfloat16"] | None = None
     ) -> list[Path]:
         """Write a trained model that `make` returned, for other programs to load; return the weight files.
+
+        The format is that of these programs: Dovetail reads its checkpoints, and no export. Engines outside of it, such
+        as `vllm`, are given a Hugging Face folder.
 
         Args:
             model: the model, with its adapter if it has one.

@@ -45,7 +45,7 @@ STAGES: Final = (
     Stage("loss_masks", "batch", "the policy loss's tokens are selected and weighted"),
     Stage("mini_batch", "mini", "the aggregation's weights are computed, before the mini-batch is split"),
     Stage("loss_terms", "micro", "the terms of the loss, on the policy (or the critic) being trained"),
-    Stage("after_step", "host", "controllers, curricula and followers are updated with the results of the step"),
+    Stage("after_step", "host", "controllers and followers are updated with the results of the step"),
 )
 
 NAMES: Final = tuple(stage.name for stage in STAGES)

@@ -32,6 +32,14 @@ def dovetail_completions(what: str, prefix: str) -> list[str] | None:
 
 
 @hookimpl
+def dovetail_synonyms() -> dict[str, str]:
+    """Know what other libraries call a setting."""
+    from dovetail_kit.peers import PEERS
+
+    return PEERS
+
+
+@hookimpl
 def dovetail_commands(commands: Commands) -> None:
     """Add the commands on configs, components, plugins and the machine."""
     from dovetail_kit import cli

@@ -14,56 +14,9 @@ from dovetail.registry import REQUIRED, Component, Registry
 from dovetail_kit.conformance.claims import CLAIMS
 from dovetail_kit.contract import contract
 from dovetail_kit.pages import claims_of, meanings
+from dovetail_kit.peers import PEERS
 from dovetail_kit.settings import Setting, sections, settings
 
-PEERS: Final = {
-    "train.lr": "learning_rate optim.lr",
-    "train.lr_schedule": "lr_scheduler_type scheduler warmup_steps lr_warmup_steps",
-    "train.group_size": "num_generations rollout.n",
-    "train.prompts": "train_batch_size generation_batch_size",
-    "train.mini_batch_size": "ppo_mini_batch_size",
-    "train.micro_batch_size": "per_device_train_batch_size gradient_accumulation_steps ppo_micro_batch_size_per_gpu",
-    "train.epochs": "num_iterations ppo_epochs",
-    "train.steps": "max_steps num_train_epochs total_epochs total_training_steps",
-    "train.kl_coef": "beta kl_loss_coef use_kl_loss reference model",
-    "train.kl_in": "use_kl_in_reward",
-    "train.kl": "kl_loss_type kl_penalty low_var_kl",
-    "train.entropy_coef": "entropy_coeff entropy_bonus",
-    "train.loss_agg": "loss_agg_mode",
-    "train.policy_loss": "loss_type loss_mode loss_algo",
-    "train.advantage": "adv_estimator advantage_estimator",
-    "train.max_grad_norm": "grad_clip clip_grad gradient clipping",
-    "train.max_prompt_tokens": "max_prompt_length",
-    "train.rewards": "reward_funcs custom_reward_function",
-    "train.reward_manager": "reward_weights",
-    "train.group_filter": "filter_groups dynamic sampling",
-    "train.reward_shaping": "overlong_buffer",
-    "train.rollout": "use_vllm",
-    "train.adapter": "peft_config lora_rank",
-    "train.task": "dataset train_files",
-    "train.agent_loop": "multi_turn",
-    "train.staleness": "async",
-    "sampling.max_tokens": "max_completion_length max_response_length max_new_tokens",
-    "run.checkpoint_every": "save_steps save_freq",
-    "run.keep_best": "load_best_model_at_end metric_for_best_model",
-    "run.keep_checkpoints": "save_total_limit",
-    "run.sinks": "report_to logger wandb mlflow tensorboard trackio",
-    "eval.every": "eval_steps test_freq eval_strategy",
-    "mesh.fsdp": "n_gpus_per_node",
-    "mesh.tp": "tensor_model_parallel_size",
-    "memory.reference": "param_offload",
-    "memory.optimizer": "optimizer_offload",
-    "policy_loss.ppo.clip_c": "dual clip clip_ratio_c delta",
-    "policy_loss.ppo.epsilon_low": "clip_ratio clip_ratio_low cliprange",
-    "policy_loss.ppo.epsilon_high": "clip_ratio_high clip-higher",
-    "model.pretrained.remat": "gradient_checkpointing enable_gradient_checkpointing activation",
-    "model.pretrained.dtype": "bf16 mixed_precision torch_dtype",
-    "model.pretrained.attention": "attn_implementation flash_attention",
-    "adapter.lora.modules": "target_modules",
-    "task.records.system": "system_prompt",
-    "tokenizer.huggingface.chat_template": "chat_template",
-}
-"""Words that other libraries have for a setting or a parameter, which `dovetail search` finds, too."""
 SHOWN: Final = 20
 """The number of hits that are printed."""
 

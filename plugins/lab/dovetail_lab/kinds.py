@@ -76,6 +76,8 @@ class EarlyStopping(Protocol):
     """Kind `early_stopping`: a rule that is asked about a running trial at each of its values.
 
     It may leave out an argument that it does not read. `dovetail_lab.sweep.stopping.Curve` is the type of a curve.
+    It need not be monotone: a test of significance may stop a trial that it would let go on with one value lower, as an
+    outlier widens the spread. But it never stops the trial that is ahead of all others, unless it is `absolute`.
     """
 
     def __call__(self, curve: list[tuple[int, float]], others: list[list[tuple[int, float]]], total_steps: int) -> bool:
@@ -118,7 +120,9 @@ class Sampler(Protocol):
         Args:
             space: key -> distribution, a `dovetail_lab.sweep.distributions.Distribution`. Its `at(share)` is the value
                 with that share of it, 0 to 1 (both included), below; `draw(seed, key, index)` is a value at a share
-                drawn from these three; `allows(value)` tells whether it can be drawn. It also has
+                drawn from these three; `allows(value)` tells whether it can be drawn. Both `at` and `draw` round
+                `uniform` and `loguniform` to six significant digits, so that a draw of `uniform(0, 1)` may be 1. The
+                share itself is `uniform01(seed, key, index)` of the same module, in [0, 1) and not rounded. It also has
                 a `form`, `loguniform`, `uniform`, `int` or `choice`, and `arguments`, as in `choice`, `("a", "b")`.
             draws: how many settings are asked for, or the size of a population. More draws begin with those of fewer.
             seed: `sweep.draw_seed`.

@@ -99,6 +99,13 @@ def test_an_ambiguous_name_asks_which(registry: Registry, complaints: Complaints
             "train.zzz = 3",
             "x.gin:1: train has no setting 'zzz'. `dovetail search zzz` looks for it, also by its name in",
         ),
+        (
+            "train.gradient_accumulation_steps = 2",
+            "x.gin:1: train has no setting 'gradient_accumulation_steps'. Did you mean train.micro_batch_size?",
+        ),
+        ("train.warm_start_steps = 0", "x.gin:1: train has no setting 'warm_start_steps'. Did you mean sft.steps?"),
+        ("warm_start.steps = 0", "x.gin:1: unknown section 'warm_start'. Did you mean sft.steps? Sections: critic"),
+        ("optim.lr = 1e-5", "x.gin:1: unknown section 'optim'. Did you mean train.lr? Sections: critic, eval, "),
         ("trian.steps = 3", "x.gin:1: unknown section 'trian'. Did you mean 'train'? Sections: critic, eval, "),
         (
             "policy_loss.gspo = 3",

@@ -208,6 +208,40 @@ def test_a_filter_that_keeps_nothing_is_told(tmp_path):
     assert [dict(series(tmp_path, f"{name}/coef")) for name in ("kl", "entropy")] == [{1: 0.5, 2: 0.5}] * 2
 
 
+ROUNDS: list[tuple[str, list[int]]] = []
+
+
+@attrs.frozen(kw_only=True)
+class Noting:
+    """A curriculum that draws one prompt twice in each round, counts it twice, and has a metric every other round."""
+
+    def init(self, examples):
+        return {"count": np.zeros(examples, np.int32)}
+
+    def choose(self, state, count, rng):
+        ROUNDS.append(("choose", state["count"][:2].tolist()))
+        return np.minimum(np.arange(count), 1)
+
+    def update(self, state, chosen, scores):
+        ROUNDS.append(("update", np.shape(scores)[1:]))
+        count = state["count"].copy()
+        np.add.at(count, chosen, 1)
+        return {"count": count}, {"even": 1.0} if count[0] % 2 == 0 else {}
+
+
+def test_a_curriculum_is_asked_and_told_once_in_each_round_of_a_step(tmp_path):
+    dovetail.register("curriculum", "noting", Noting)
+    dovetail.register("group_filter", "none_at_all", none_at_all)
+    ROUNDS.clear()
+    filtered = ("train.group_filter=none_at_all", "train.refill_rounds=1", "eval.every=None")
+    with pytest.warns(DovetailWarning, match="kept no group"):
+        run(tmp_path, *COLD, *filtered, "train.curriculum=noting", "train.steps=1")
+    rest = load(None, [*COLD]).train.prompts - 1
+    each = ("update", (load(None, [*COLD]).train.group_size,))
+    assert [("choose", [0, 0]), each, ("choose", [1, rest]), each] == ROUNDS
+    assert dict(series(tmp_path, "curriculum/even")) == {1: 1.0}, "of the last round, as the first has none"
+
+
 @attrs.frozen(kw_only=True)
 class Counting(Fixed):
     """A controller that counts the completions that it is told of."""

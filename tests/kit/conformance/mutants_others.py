@@ -97,6 +97,19 @@ def strips_a_number(completions, answer):
     return [float(text == truth.strip()) for text, truth in zip(completions, answer, strict=True)]
 
 
+@caught_by("reward", "odd_answers", raises="AttributeError")
+@dovetail.declares(
+    examples=[
+        ({"completions": "42", "answer": ["42"]}, {"completions": "7", "answer": ["42"]}),
+        ({"completions": "42", "answer": "42"}, {"completions": "7", "answer": "42"}),
+    ]
+)
+def reads_lists_and_texts(completions, answer):
+    """Whether completions are the answer, or the first of several."""
+    given = [each[0] if isinstance(each, list) else each for each in answer]
+    return [float(text == truth.strip()) for text, truth in zip(completions, given, strict=True)]
+
+
 @caught_by("reward", "odd_answers", raises="ValueError")
 @exact
 def converts_without_care(completions, answer):

@@ -438,10 +438,15 @@ class AboveAShareOfTheFirst:
 @right("entropy_controller")
 @attrs.frozen(kw_only=True)
 class TowardsALowTarget:
-    """Moves the coefficient, by a rate at most, as far as the entropy is from a target far below what is usual."""
+    """Moves the coefficient, by a rate at most, as far as the entropy is from a target far below what is usual.
+
+    It stays between the least and the most, which it meets only where the entropy stays low for long.
+    """
 
     target: Annotated[float, Gt(0)] = 0.1
     rate: Annotated[float, Gt(0)] = 0.2
+    least: Annotated[float, Gt(0)] = 1e-3
+    most: Annotated[float, Gt(0)] = 10.0
 
     def init(self, coef: float) -> Any:
         return {"coef": jnp.asarray(coef, float)}
@@ -451,7 +456,8 @@ class TowardsALowTarget:
 
     def update(self, state: Any, entropy: Any, samples: Any) -> Any:
         error = jnp.clip(jnp.asarray(entropy, float) / self.target - 1.0, -self.rate, self.rate)
-        return {"coef": jnp.where(samples > 0, state["coef"] * (1.0 - error), state["coef"])}
+        moved = jnp.clip(state["coef"] * (1.0 - error), self.least, self.most)
+        return {"coef": jnp.where(samples > 0, moved, state["coef"])}
 
 
 @right("completion_filter")

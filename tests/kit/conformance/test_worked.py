@@ -85,7 +85,7 @@ def test_what_shows_no_number_is_skipped_with_a_reason(function, said):
             "Array([0.5, 1. ], dtype=float32, weak_type=True)",
             "an array shows its dty",
         ),
-        ("[0.28125]", "[0.28124997]", "0.28124997 is 0.28125 but for the rounding of float32, so show np.asarray(x, f"),
+        ("[0.28125]", "[0.28124997]", "0.28124997 is 0.28125 but for rounding, so show np.asarray(x, f"),
         ("[[0.0, 1.5]]", "[[-0.0, 1.5]]", "-0.0 is 0.0 with another sign, so show x + 0.0"),
         ("1.5", "Array(1.5, dtype=float32)", "an array shows its dtype"),
         ("(0.5, nan)", "(np.float32(0.5), nan)", "an array shows its dtype"),

@@ -41,9 +41,7 @@ def dr_grpo(
         completions of the same prompt, which is this function, since a group here consists of those.
 
     >>> import jax.numpy as jnp
-    >>> dr_grpo(jnp.array([1.0, 0.0, 5.0]), jnp.array([3, 3, 8]), jnp.ones((3, 1), bool))
-    Array([[ 0.5],
-           [-0.5],
-           [ 0. ]], dtype=float32)
+    >>> dr_grpo(jnp.array([1.0, 0.0, 5.0]), jnp.array([3, 3, 8]), jnp.ones((3, 1), bool)).tolist()
+    [[0.5], [-0.5], [0.0]]
     """
     return per_token(Groups.of(group_ids, mask).deviations(scores), mask)

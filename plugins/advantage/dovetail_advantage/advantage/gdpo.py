@@ -67,10 +67,8 @@ def gdpo(
         and raises an error on a batch of one policy token, which gets zero here. TRL's ε is 1e-4, over completions.
 
     >>> table, mask = jnp.array([[1.0, 0.0], [0.0, 0.5], [7.0, jnp.nan]]), jnp.ones((3, 1), bool)
-    >>> gdpo(table, jnp.array([3, 3, 8]), mask, weights=(1.0, 0.5)).round(3)
-    Array([[ 1.],
-           [-1.],
-           [ 0.]], dtype=float32)
+    >>> gdpo(table, jnp.array([3, 3, 8]), mask, weights=(1.0, 0.5)).round(3).tolist()
+    [[1.0], [-1.0], [0.0]]
     """
     table = full_precision(score_table)
     rewards = table.shape[1]

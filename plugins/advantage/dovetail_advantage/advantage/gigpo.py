@@ -70,9 +70,9 @@ def gigpo(
 
     >>> scores, ids, mask = jnp.array([1.0, 0.0]), jnp.array([3, 3]), jnp.ones((2, 2), bool)
     >>> rewards, turns = jnp.array([[0.0, 1.0], [0.0, 0.0]]), jnp.array([[0, 1], [0, 1]])
-    >>> gigpo(scores, rewards, turns, jnp.array([[7, 8], [7, 9]]), ids, mask, gamma=0.5)[0]  # they part after turn 0
-    Array([[ 0.75,  0.5 ],
-           [-0.75, -0.5 ]], dtype=float32)
+    >>> anchors = jnp.array([[7, 8], [7, 9]])  # they part after turn 0
+    >>> gigpo(scores, rewards, turns, anchors, ids, mask, gamma=0.5)[0].tolist()
+    [[0.75, 0.5], [-0.75, -0.5]]
     """
     groups = Groups.of(group_ids, mask)
     by_turn = Turns.of(turns, mask, anchor_ids.shape[1])

@@ -53,11 +53,8 @@ def gpg(
         and in their group, and gives a group of one its raw score.
 
     >>> ids, mask = jnp.array([3, 3, 8, 8]), jnp.ones((4, 1), bool)
-    >>> gpg(jnp.array([1.0, 0.0, 1.0, 1.0]), ids, mask)  # α = 4/2
-    Array([[ 1.],
-           [-1.],
-           [ 0.],
-           [ 0.]], dtype=float32)
+    >>> gpg(jnp.array([1.0, 0.0, 1.0, 1.0]), ids, mask).tolist()  # α = 4/2
+    [[1.0], [-1.0], [0.0], [0.0]]
     """
     groups = Groups.of(group_ids, mask)
     deviations = groups.deviations(scores)

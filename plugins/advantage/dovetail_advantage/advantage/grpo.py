@@ -48,10 +48,9 @@ def grpo(
 
     >>> import jax.numpy as jnp
     >>> mask = jnp.array([[True, True], [True, False], [True, True]])
-    >>> grpo(jnp.array([1.0, 0.0, 5.0]), jnp.array([3, 3, 8]), mask).round(3)
-    Array([[ 0.707,  0.707],
-           [-0.707,  0.   ],
-           [ 0.   ,  0.   ]], dtype=float32)
+    >>> import numpy as np
+    >>> np.asarray(grpo(jnp.array([1.0, 0.0, 5.0]), jnp.array([3, 3, 8]), mask), float).round(3).tolist()
+    [[0.707, 0.707], [-0.707, 0.0], [0.0, 0.0]]
     """
     groups = Groups.of(group_ids, mask)
     deviations = groups.deviations(scores)

@@ -48,11 +48,9 @@ def grpo_leave_one_out(
         scores; it then divides by about ε. Here scores that differ by no more than rounding count as equal.
 
     >>> ids, mask = jnp.array([3, 3, 3, 8]), jnp.ones((4, 1), bool)
-    >>> grpo_leave_one_out(jnp.array([1.0, 0.0, 0.0, 5.0]), ids, mask).round(3)
-    Array([[ 1.   ],
-           [-0.707],
-           [-0.707],
-           [ 0.   ]], dtype=float32)
+    >>> import numpy as np
+    >>> np.asarray(grpo_leave_one_out(jnp.array([1.0, 0.0, 0.0, 5.0]), ids, mask), float).round(3).tolist()
+    [[1.0], [-0.707], [-0.707], [0.0]]
     """
     groups = Groups.of(group_ids, mask)
     deviations = groups.deviations(scores)

@@ -51,11 +51,8 @@ def grpo_passk(
         tokens as members of their group.
 
     >>> ids, mask = jnp.array([3, 3, 3, 8]), jnp.ones((4, 1), bool)
-    >>> grpo_passk(jnp.array([0.0, 1.0, 0.25, 5.0]), ids, mask, scale="none")
-    Array([[0.  ],
-           [0.75],
-           [0.  ],
-           [0.  ]], dtype=float32)
+    >>> grpo_passk(jnp.array([0.0, 1.0, 0.25, 5.0]), ids, mask, scale="none").tolist()
+    [[0.0], [0.75], [0.0], [0.0]]
     """
     groups = Groups.of(group_ids, mask)
     margins = _leads(groups, masked(scores, groups.live))

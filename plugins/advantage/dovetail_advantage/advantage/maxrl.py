@@ -41,12 +41,8 @@ def maxrl(
         some completion succeeds, costs one of them. TRL adds an ε to the mean; prime-rl does not.
 
     >>> ids, mask = jnp.array([3, 3, 3, 3, 8]), jnp.ones((5, 1), bool)
-    >>> maxrl(jnp.array([1.0, 0.0, 0.0, 0.0, 1.0]), ids, mask)
-    Array([[ 3.],
-           [-1.],
-           [-1.],
-           [-1.],
-           [ 0.]], dtype=float32)
+    >>> maxrl(jnp.array([1.0, 0.0, 0.0, 0.0, 1.0]), ids, mask).tolist()
+    [[3.0], [-1.0], [-1.0], [-1.0], [0.0]]
     """
     groups = Groups.of(group_ids, mask)
     deviations = groups.deviations(scores)

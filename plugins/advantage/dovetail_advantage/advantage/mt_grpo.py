@@ -61,9 +61,8 @@ def mt_grpo(
 
     >>> scores, earned = jnp.array([1.0, 1.0]), jnp.array([[1.0, 0.0], [0.0, 0.0]])
     >>> ids, mask, turns = jnp.array([3, 3]), jnp.ones((2, 2), bool), jnp.array([[0, 1], [0, 1]])
-    >>> mt_grpo(scores, earned, jnp.ones((2, 2), bool), turns, ids, mask, turn_weight=2.0, scale="none")
-    Array([[ 0.5, -0.5],
-           [-0.5,  0.5]], dtype=float32)
+    >>> mt_grpo(scores, earned, jnp.ones((2, 2), bool), turns, ids, mask, turn_weight=2.0, scale="none").tolist()
+    [[0.5, -0.5], [-0.5, 0.5]]
     """
     groups = Groups.of(group_ids, mask)
     earned = masked(turn_rewards[:, 0], turn_mask[:, 0])

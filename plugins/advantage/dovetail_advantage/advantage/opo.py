@@ -38,10 +38,8 @@ def opo(
         verl gives a group of one its raw score.
 
     >>> ids, mask = jnp.array([3, 3, 8]), jnp.array([[True, True, True], [True, False, False], [True, True, False]])
-    >>> opo(jnp.array([1.0, 0.0, 5.0]), ids, mask)
-    Array([[ 0.25,  0.25,  0.25],
-           [-0.75,  0.  ,  0.  ],
-           [ 0.  ,  0.  ,  0.  ]], dtype=float32)
+    >>> opo(jnp.array([1.0, 0.0, 5.0]), ids, mask).tolist()
+    [[0.25, 0.25, 0.25], [-0.75, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     scores = full_precision(scores)
     lengths = jnp.sum(mask, axis=-1, dtype=scores.dtype)

@@ -61,9 +61,8 @@ def optimal_token_baseline(
     >>> import jax.numpy as jnp
     >>> rewards, ids, mask = jnp.array([[5.0], [0.0]]), jnp.array([3, 3]), jnp.ones((2, 1), bool)
     >>> logps, squares = jnp.log(jnp.array([[0.5], [0.75]])), jnp.array([[0.5], [0.625]])
-    >>> optimal_token_baseline(rewards, logps, squares, ids, mask).round(3)  # W = 1/2, 1/8
-    Array([[ 1.],
-           [-4.]], dtype=float32)
+    >>> optimal_token_baseline(rewards, logps, squares, ids, mask).round(3).tolist()  # W = 1/2, 1/8
+    [[1.0], [-4.0]]
     """
     returns = returns_to_go(token_rewards, mask, 1.0)
     energies = energy(old_logps, old_sum_pi_squared, mask)

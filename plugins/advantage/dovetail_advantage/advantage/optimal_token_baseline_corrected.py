@@ -56,9 +56,8 @@ def optimal_token_baseline_corrected(
     >>> rewards, weights = jnp.array([[10.0], [0.0]]), jnp.array([[1.0], [3.0]])
     >>> logps, squares = jnp.log(jnp.array([[0.5], [0.5]])), jnp.array([[0.5], [0.5]])
     >>> ids, mask = jnp.array([3, 3]), jnp.ones((2, 1), bool)
-    >>> optimal_token_baseline_corrected(rewards, logps, squares, weights, ids, mask).round(3)
-    Array([[ 9.],
-           [-1.]], dtype=float32)
+    >>> optimal_token_baseline_corrected(rewards, logps, squares, weights, ids, mask).round(3).tolist()
+    [[9.0], [-1.0]]
     """
     returns = returns_to_go(token_rewards, mask, 1.0)
     energies = jnp.square(masked(is_weights, mask)) * energy(old_logps, old_sum_pi_squared, mask)

@@ -37,7 +37,7 @@ def reinforce(
         None.
 
     >>> import jax.numpy as jnp
-    >>> reinforce(jnp.array([[0.5, 0.0, 1.0]]), jnp.array([[True, False, True]]), gamma=0.5)
-    Array([[1., 0., 1.]], dtype=float32)
+    >>> reinforce(jnp.array([[0.5, 0.0, 1.0]]), jnp.array([[True, False, True]]), gamma=0.5).tolist()
+    [[1.0, 0.0, 1.0]]
     """
     return returns_to_go(token_rewards, mask, gamma)

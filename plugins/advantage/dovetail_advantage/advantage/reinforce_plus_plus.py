@@ -41,8 +41,9 @@ def reinforce_plus_plus(
         verl raises an error on a batch of one policy token, which gets zero here.
 
     >>> import jax.numpy as jnp
-    >>> reinforce_plus_plus(jnp.array([[1.0], [3.0]]), jnp.ones((2, 1), bool)).round(3)
-    Array([[-0.707],
-           [ 0.707]], dtype=float32)
+    >>> import numpy as np
+    >>> found = reinforce_plus_plus(jnp.array([[1.0], [3.0]]), jnp.ones((2, 1), bool))
+    >>> np.asarray(found, float).round(3).tolist()
+    [[-0.707], [0.707]]
     """
     return whiten(returns_to_go(token_rewards, mask, gamma), mask)

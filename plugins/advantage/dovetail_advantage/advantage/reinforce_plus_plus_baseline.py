@@ -41,9 +41,7 @@ def reinforce_plus_plus_baseline(
 
     >>> import jax.numpy as jnp
     >>> ids, mask = jnp.array([3, 3, 8]), jnp.ones((3, 1), bool)
-    >>> reinforce_plus_plus_baseline(jnp.array([1.0, 0.0, 5.0]), ids, mask).round(3)
-    Array([[ 1.],
-           [-1.],
-           [ 0.]], dtype=float32)
+    >>> reinforce_plus_plus_baseline(jnp.array([1.0, 0.0, 5.0]), ids, mask).round(3).tolist()
+    [[1.0], [-1.0], [0.0]]
     """
     return whiten(per_token(Groups.of(group_ids, mask).deviations(scores), mask), mask)

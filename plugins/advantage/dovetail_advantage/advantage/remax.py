@@ -35,8 +35,8 @@ def remax(
         None from verl, if all rewards are on policy tokens.
 
     >>> import jax.numpy as jnp
-    >>> remax(jnp.array([[0.0, 1.0]]), jnp.array([0.25]), jnp.ones((1, 2), bool))
-    Array([[0.75, 0.75]], dtype=float32)
+    >>> remax(jnp.array([[0.0, 1.0]]), jnp.array([0.25]), jnp.ones((1, 2), bool)).tolist()
+    [[0.75, 0.75]]
     """
     live = mask.any(axis=-1)
     returns = returns_to_go(token_rewards, mask, 1.0)

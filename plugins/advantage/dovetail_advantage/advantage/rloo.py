@@ -35,11 +35,8 @@ def rloo(
         verl counts rows without policy tokens as members of their group, and gives a group of one its raw score. Its
         `rloo_vectorized` gives a group of one zero, and is otherwise the same.
 
-    >>> rloo(jnp.array([1.0, 0.0, 0.5, 5.0]), jnp.array([3, 3, 3, 8]), jnp.ones((4, 1), bool))
-    Array([[ 0.75],
-           [-0.75],
-           [ 0.  ],
-           [ 0.  ]], dtype=float32)
+    >>> rloo(jnp.array([1.0, 0.0, 0.5, 5.0]), jnp.array([3, 3, 3, 8]), jnp.ones((4, 1), bool)).tolist()
+    [[0.75], [-0.75], [0.0], [0.0]]
     """
     groups = Groups.of(group_ids, mask)
     deviations = groups.deviations(scores)

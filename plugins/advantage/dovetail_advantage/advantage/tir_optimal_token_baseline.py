@@ -53,9 +53,8 @@ def tir_optimal_token_baseline(
     >>> rewards = jnp.array([[0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
     >>> mask = jnp.array([[True, False, True], [True, True, False]])
     >>> half = jnp.full((2, 3), 0.5)
-    >>> tir_optimal_token_baseline(rewards, jnp.log(half), half, jnp.array([3, 3]), mask).round(3)
-    Array([[ 0.5,  0. ,  0.5],
-           [-0.5, -0.5,  0. ]], dtype=float32)
+    >>> tir_optimal_token_baseline(rewards, jnp.log(half), half, jnp.array([3, 3]), mask).round(3).tolist()
+    [[0.5, 0.0, 0.5], [-0.5, -0.5, 0.0]]
     """
     there, back = in_policy_steps(mask)
     fields = (token_rewards, old_logps, old_sum_pi_squared, mask)

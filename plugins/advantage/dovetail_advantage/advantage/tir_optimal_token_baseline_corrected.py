@@ -53,9 +53,9 @@ def tir_optimal_token_baseline_corrected(
     >>> rewards = jnp.array([[0.0, 0.0, 10.0], [0.0, 0.0, 0.0]])
     >>> mask = jnp.array([[True, False, True], [True, True, False]])
     >>> half, weights = jnp.full((2, 3), 0.5), jnp.array([[1.0, 1.0, 1.0], [3.0, 3.0, 3.0]])
-    >>> tir_optimal_token_baseline_corrected(rewards, jnp.log(half), half, weights, jnp.array([3, 3]), mask).round(3)
-    Array([[ 9.,  0.,  9.],
-           [-1., -1.,  0.]], dtype=float32)
+    >>> ids = jnp.array([3, 3])
+    >>> tir_optimal_token_baseline_corrected(rewards, jnp.log(half), half, weights, ids, mask).round(3).tolist()
+    [[9.0, 0.0, 9.0], [-1.0, -1.0, 0.0]]
     """
     there, back = in_policy_steps(mask)
     fields = (token_rewards, old_logps, old_sum_pi_squared, is_weights, mask)

@@ -55,9 +55,9 @@ def turn_returns(
 
     >>> import jax.numpy as jnp
     >>> ids, mask, turns = jnp.array([3, 3]), jnp.ones((2, 2), bool), jnp.array([[0, 1], [0, 1]])
-    >>> turn_returns(jnp.array([[1.0, 2.0], [0.5, -1.0]]), turns, ids, mask, gamma=0.5, scale="none")  # R: 2 2 0 -1
-    Array([[ 1.25,  1.25],
-           [-0.75, -1.75]], dtype=float32)
+    >>> rewards = jnp.array([[1.0, 2.0], [0.5, -1.0]])  # R: 2 2 0 -1
+    >>> turn_returns(rewards, turns, ids, mask, gamma=0.5, scale="none").tolist()
+    [[1.25, 1.25], [-0.75, -1.75]]
     """
     groups, by_turn = Groups.of(group_ids, mask), Turns.of(turns, mask)
     returns = returns_to_go(by_turn.total(token_rewards), by_turn.live, gamma)

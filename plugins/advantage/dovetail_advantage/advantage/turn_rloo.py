@@ -57,9 +57,8 @@ def turn_rloo(
 
     >>> ids, mask = jnp.array([3, 3]), jnp.ones((2, 2), bool)
     >>> rewards, turns = jnp.array([[1.0, 2.0], [0.0, 1.0]]), jnp.array([[0, 1], [0, 0]])
-    >>> turn_rloo(rewards, turns, ids, mask)  # turn 1 against what ended in turn 0
-    Array([[ 2.,  1.],
-           [-2., -2.]], dtype=float32)
+    >>> turn_rloo(rewards, turns, ids, mask).tolist()  # turn 1 against what ended in turn 0
+    [[2.0, 1.0], [-2.0, -2.0]]
     """
     groups, by_turn = Groups.of(group_ids, mask), Turns.of(turns, mask)
     live = by_turn.live

@@ -30,8 +30,8 @@ def void_turns(
         answer, because the agent loop does not know what the task accepts.
 
     >>> void = jnp.array([[False, True], [False, False]])
-    >>> void_turns(void, jnp.ones((2, 3), bool))[0][:, 0]
-    Array([False,  True], dtype=bool)
+    >>> void_turns(void, jnp.ones((2, 3), bool))[0][:, 0].tolist()
+    [False, True]
     """
     dropped = jnp.any(void_turns, axis=1)
     return mask & ~dropped[:, None], {"dropped": dropped.astype(float)}

@@ -18,7 +18,7 @@ def sum_pi_squared(logits: Float[Array, "*batch vocab"]) -> Float[Array, "*batch
     Returns:
         A value between 1/|vocab| (a uniform policy) and 1 (a deterministic one).
 
-    >>> sum_pi_squared(jnp.zeros((1, 4))).round(3)
-    Array([0.25], dtype=float32)
+    >>> sum_pi_squared(jnp.zeros((1, 4))).round(3).tolist()
+    [0.25]
     """
     return jnp.exp(jax.nn.logsumexp(2.0 * logits, axis=-1) - 2.0 * jax.nn.logsumexp(logits, axis=-1))

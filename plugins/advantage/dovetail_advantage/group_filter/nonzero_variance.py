@@ -33,8 +33,8 @@ def nonzero_variance(
     Returns:
         For each completion, whether its group is kept; a row that belongs to no group follows the others of its prompt.
 
-    >>> nonzero_variance(jnp.array([1.0, 0.0, 2.0, 2.0]), jnp.array([0, 0, 1, 1]), jnp.ones((4, 1), bool))
-    Array([ True,  True, False, False], dtype=bool)
+    >>> nonzero_variance(jnp.array([1.0, 0.0, 2.0, 2.0]), jnp.array([0, 0, 1, 1]), jnp.ones((4, 1), bool)).tolist()
+    [True, True, False, False]
     """
     groups = Groups.of(group_ids, mask)
     above = groups.above_lowest(scores)

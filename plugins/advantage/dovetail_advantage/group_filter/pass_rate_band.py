@@ -38,8 +38,8 @@ def pass_rate_band(
         For each completion, whether its group is kept.
 
     >>> scores = jnp.array([1.0, 0.0, 1.0, 1.0])
-    >>> pass_rate_band(scores, jnp.array([0, 0, 1, 1]), jnp.ones((4, 1), bool))
-    Array([ True,  True, False, False], dtype=bool)
+    >>> pass_rate_band(scores, jnp.array([0, 0, 1, 1]), jnp.ones((4, 1), bool)).tolist()
+    [True, True, False, False]
     """
     groups = Groups.of(group_ids, mask)
     rate = groups.total((full_precision(scores) >= success_at).astype(jnp.float32)) / groups.sizes

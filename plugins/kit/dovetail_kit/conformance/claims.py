@@ -112,11 +112,15 @@ CLAIMS: Final[dict[str, Claim]] = {
     "absolute": Claim(("early_stopping",), "judges a trial by its own curve, and may stop the only one"),
     "needs_all": Claim(("reward_manager",), "a completion on which any reward abstained has no score"),
     "needs_first": Claim(("reward_manager",), "a completion on which the first reward abstained has no score"),
-    "alphabet": Claim(("tokenizer",), "the only characters that it encodes; others are refused with a DataError"),
+    "alphabet": Claim(
+        ("tokenizer",),
+        "the only characters that it encodes, with the default settings; others are refused with a DataError",
+    ),
     "absent_is_zero": Claim(("reward_manager",), "a reward that abstained counts as 0, as in a sum"),
     "compares": Claim(
         ("reward_manager", "group_filter", "completion_filter", "loss_mask", "reward_shaping"),
-        "the score of a completion depends on those of others, or what is kept or made of a group on other groups",
+        "the score of a completion depends on those of others, or what is kept or made of a group on other groups; that"
+        " a filter, a mask or a shaping compares the completions of one group needs no claim",
     ),
     "repeats": Claim(("task",), "the same example may come more than once"),
     "loaded": Claim(("model", "adapter"), "weights are read, so that no seed decides them"),
@@ -147,7 +151,11 @@ CLAIMS: Final[dict[str, Claim]] = {
         ' looks for: `({"completions": "It is 3/4."}, {"completions": "so 2/3"})`',
     ),
     "abstains": Claim(("reward",), "gives no score where the column `answer` is None"),
-    "any_answer": Claim(("reward",), "a completion with several answers is right if one of them is"),
+    "any_answer": Claim(
+        ("reward",),
+        "a completion that gives several answers, each in its tags or box, is right if one of them is; a list in one"
+        " pair of tags is one answer",
+    ),
     "last_answer": Claim(
         ("reward", "answer"),
         "where a completion gives several answers, the last one counts; for an answer, unless False",

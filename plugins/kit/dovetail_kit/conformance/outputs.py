@@ -50,7 +50,7 @@ def _differences(pairs: list[tuple[str, str]]) -> Iterator[str]:
     numbers = [(wanted, got, float(wanted), float(got)) for wanted, got in pairs]
     for wanted, got, a, b in numbers:
         if a != b and not math.isnan(a):
-            yield f"{got} is {wanted} but for the rounding of float32, so show {ROUNDED}"
+            yield f"{got} is {wanted} but for rounding, so show {ROUNDED}"
             break
     for wanted, got, a, b in numbers:
         if a == b == 0 and math.copysign(1, a) != math.copysign(1, b):

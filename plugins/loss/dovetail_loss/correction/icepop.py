@@ -53,8 +53,8 @@ def icepop(
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9, 0.1]])), jnp.log(jnp.array([[0.5, 0.1, 0.5]]))
     >>> weights, _ = icepop(old, sampled, jnp.ones((1, 3), bool))
-    >>> jnp.allclose(weights, jnp.array([[0.4 / 0.5, 0.0, 0.0]]))
-    Array(True, dtype=bool)
+    >>> jnp.allclose(weights, jnp.array([[0.4 / 0.5, 0.0, 0.0]])).item()
+    True
     """
     x = log_ratio(old_logps, rollout_logps, mask)
     weights = ratio(x, mask, "token")

@@ -55,8 +55,8 @@ def reject(
 
     >>> old, sampled = jnp.array([[-1.0, -1.0], [-1.0, -2.0]]), jnp.array([[-1.1, -1.0], [-1.0, -1.0]])
     >>> _, kept = reject(old, sampled, jnp.ones((2, 2), bool))
-    >>> kept[:, 0]
-    Array([ True, False], dtype=bool)
+    >>> kept[:, 0].tolist()
+    [True, False]
     """
     x = log_ratio(old_logps, rollout_logps, mask)
     kept = within(x, mask, divergence=divergence, over=over, low=low, high=high)

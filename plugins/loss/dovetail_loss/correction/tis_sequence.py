@@ -49,8 +49,8 @@ def tis_sequence(
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9]])), jnp.log(jnp.array([[0.5, 0.6]]))
     >>> weights, _ = tis_sequence(old, sampled, jnp.ones((1, 2), bool))
-    >>> jnp.allclose(weights, 0.4 * 0.9 / (0.5 * 0.6))
-    Array(True, dtype=bool)
+    >>> jnp.allclose(weights, 0.4 * 0.9 / (0.5 * 0.6)).item()
+    True
     """
     x = log_ratio(old_logps, rollout_logps, mask)
     weights = jnp.minimum(ratio(x, mask, "sequence"), upper)

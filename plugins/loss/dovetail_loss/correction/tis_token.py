@@ -45,8 +45,8 @@ def tis_token(
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 0.9]])), jnp.log(jnp.array([[0.5, 0.3]]))
     >>> weights, _ = tis_token(old, sampled, jnp.ones((1, 2), bool))
-    >>> jnp.allclose(weights, jnp.array([[0.4 / 0.5, 2.0]]))
-    Array(True, dtype=bool)
+    >>> jnp.allclose(weights, jnp.array([[0.4 / 0.5, 2.0]])).item()
+    True
     """
     x = log_ratio(old_logps, rollout_logps, mask)
     weights = jnp.minimum(ratio(x, mask, "token"), upper)

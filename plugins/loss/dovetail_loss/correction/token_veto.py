@@ -45,9 +45,8 @@ def token_veto(
 
     >>> old, sampled = jnp.log(jnp.array([[0.4, 1e-6], [0.1, 0.1]])), jnp.log(jnp.array([[0.5, 0.9], [0.9, 0.3]]))
     >>> _, kept = token_veto(old, sampled, jnp.ones((2, 2), bool))
-    >>> kept
-    Array([[False, False],
-           [ True,  True]], dtype=bool)
+    >>> kept.tolist()
+    [[False, False], [True, True]]
     """
     x = log_ratio(old_logps, rollout_logps, mask)
     kept = without_catastrophe(x, mask, threshold)

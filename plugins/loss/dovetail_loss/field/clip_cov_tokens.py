@@ -48,8 +48,8 @@ def clip_cov_tokens(
         before it is split, with the policy at collection. At the first update this makes no difference.
 
     >>> old, advantages, true = jnp.array([[-1.0, -5.0]]), jnp.array([[2.0, -2.0]]), jnp.ones((1, 2), bool)
-    >>> clip_cov_tokens(old, advantages, true, jax.random.key(0), fraction=1.0)
-    Array([[ True,  True]], dtype=bool)
+    >>> clip_cov_tokens(old, advantages, true, jax.random.key(0), fraction=1.0).tolist()
+    [[True, True]]
     """
     cov = covariance(old_logps, advantages, mask)
     eligible = mask & (cov > lower) & (cov < upper)

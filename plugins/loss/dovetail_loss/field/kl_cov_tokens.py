@@ -38,7 +38,7 @@ def kl_cov_tokens(
         As in `clip_cov_tokens`.
 
     >>> import jax.numpy as jnp
-    >>> kl_cov_tokens(jnp.array([[-1.0, -5.0]]), jnp.array([[3.0, -2.0]]), jnp.ones((1, 2), bool))
-    Array([[ True, False]], dtype=bool)
+    >>> kl_cov_tokens(jnp.array([[-1.0, -5.0]]), jnp.array([[3.0, -2.0]]), jnp.ones((1, 2), bool)).tolist()
+    [[True, False]]
     """
     return first(-covariance(old_logps, advantages, mask), mask, number_of(mask, fraction))

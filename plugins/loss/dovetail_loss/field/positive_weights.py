@@ -25,9 +25,8 @@ def positive_weights(
     Returns:
         Weights; all zero if no completion succeeds.
 
-    >>> positive_weights(jnp.array([1.0, 0.0]), jnp.array([[True, False], [True, True]]))
-    Array([[3., 0.],
-           [0., 0.]], dtype=float32)
+    >>> positive_weights(jnp.array([1.0, 0.0]), jnp.array([[True, False], [True, True]])).tolist()
+    [[3.0, 0.0], [0.0, 0.0]]
     """
     positive = mask & (full_precision(scores) > threshold)[:, None]
     factor = jnp.sum(mask, dtype=float) / jnp.maximum(jnp.sum(positive, dtype=float), 1.0)

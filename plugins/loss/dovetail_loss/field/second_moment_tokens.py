@@ -48,8 +48,8 @@ def second_moment_tokens(
         in the paper. AReaL ranks all tokens, including those that move back towards μ.
 
     >>> old, sampled = jnp.array([[-1.0, -1.0, -1.0]]), jnp.array([[-1.1, -3.0, -3.0]])
-    >>> second_moment_tokens(old, sampled, jnp.array([[1.0, 1.0, -1.0]]), jnp.ones((1, 3), bool))
-    Array([[ True, False,  True]], dtype=bool)
+    >>> second_moment_tokens(old, sampled, jnp.array([[1.0, 1.0, -1.0]]), jnp.ones((1, 3), bool)).tolist()
+    [[True, False, True]]
     """
     x = log_ratio(old_logps, rollout_logps, mask)
     outward = mask & (x * masked(advantages, mask) > 0)

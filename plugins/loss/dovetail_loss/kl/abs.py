@@ -26,8 +26,8 @@ def absolute(logps: Float[Array, "seq token"], ref_logps: Float[Array, "seq toke
     Returns:
         A distance at every position, unmasked.
 
-    >>> absolute(jnp.array([[-1.5]]), jnp.array([[-1.0]]))
-    Array([[0.5]], dtype=float32)
+    >>> absolute(jnp.array([[-1.5]]), jnp.array([[-1.0]])).tolist()
+    [[0.5]]
     """
     # jnp.abs is not used, because its derivative at zero is one.
     return at_finite(lambda x: jnp.sign(x) * x, log_ratio(logps, ref_logps))

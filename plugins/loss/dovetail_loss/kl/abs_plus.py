@@ -26,7 +26,7 @@ def abs_plus(logps: Float[Array, "seq token"], ref_logps: Float[Array, "seq toke
         A distance at every position, unmasked.
 
     >>> import jax.numpy as jnp
-    >>> abs_plus(jnp.array([[-1.5]]), jnp.array([[-1.0]]))
-    Array([[0.5]], dtype=float32)
+    >>> abs_plus(jnp.array([[-1.5]]), jnp.array([[-1.0]])).tolist()
+    [[0.5]]
     """
     return straight_through(absolute(logps, ref_logps), k2(logps, ref_logps))

@@ -25,7 +25,7 @@ def full(full_kl: Float[Array, "seq token"]) -> Float[Array, "seq token"]:
         The field as it is.
 
     >>> import jax.numpy as jnp
-    >>> full(jnp.array([[0.25]]))
-    Array([[0.25]], dtype=float32)
+    >>> full(jnp.array([[0.25]])).tolist()
+    [[0.25]]
     """
     return full_precision(full_kl)

@@ -36,7 +36,7 @@ def k1(
         An estimate at every position, unmasked: positions are independent, and callers weight or mask them.
 
     >>> import jax.numpy as jnp
-    >>> k1(jnp.array([[-1.0]]), jnp.array([[-1.5]]))
-    Array([[0.5]], dtype=float32)
+    >>> k1(jnp.array([[-1.0]]), jnp.array([[-1.5]])).tolist()
+    [[0.5]]
     """
     return clamped(log_ratio(logps, ref_logps), clamp)

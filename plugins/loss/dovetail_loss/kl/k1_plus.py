@@ -27,7 +27,7 @@ def k1_plus(logps: Float[Array, "seq token"], ref_logps: Float[Array, "seq token
         An estimate at every position, unmasked.
 
     >>> import jax.numpy as jnp
-    >>> k1_plus(jnp.array([[-1.0]]), jnp.array([[-1.5]]))
-    Array([[0.5]], dtype=float32)
+    >>> k1_plus(jnp.array([[-1.0]]), jnp.array([[-1.5]])).tolist()
+    [[0.5]]
     """
     return straight_through(k1(logps, ref_logps), k2(logps, ref_logps))

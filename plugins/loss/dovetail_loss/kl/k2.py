@@ -37,7 +37,7 @@ def k2(
     Returns:
         An estimate at every position, unmasked.
 
-    >>> k2(jnp.array([[-1.0]]), jnp.array([[-3.0]]))
-    Array([[2.]], dtype=float32)
+    >>> k2(jnp.array([[-1.0]]), jnp.array([[-3.0]])).tolist()
+    [[2.0]]
     """
     return clamped(at_finite(lambda x: 0.5 * jnp.square(x), log_ratio(logps, ref_logps)), clamp)

@@ -25,10 +25,8 @@ def prompt_mean(mask: Bool[Array, "seq token"], group_ids: Int[Array, "seq"]) ->
     Returns:
         Weights that sum to one, or all zero if the mask is empty.
 
-    >>> prompt_mean(jnp.array([[True, True], [True, True], [True, False]]), jnp.array([0, 0, 1]))
-    Array([[0.125, 0.125],
-           [0.125, 0.125],
-           [0.5  , 0.   ]], dtype=float32)
+    >>> prompt_mean(jnp.array([[True, True], [True, True], [True, False]]), jnp.array([0, 0, 1])).tolist()
+    [[0.125, 0.125], [0.125, 0.125], [0.5, 0.0]]
     """
     same = group_ids[:, None] == group_ids[None, :]
     lengths = jnp.sum(mask, axis=-1, dtype=float)

@@ -26,10 +26,8 @@ def sequence_mean_token_mean(mask: Bool[Array, "seq token"]) -> Float[Array, "se
     Departures:
         verl adds 1e-8 to n_i. An all-masked batch gives zero weights; verl gives NaN.
 
-    >>> sequence_mean_token_mean(jnp.array([[True, True], [True, False], [False, False]]))
-    Array([[0.25, 0.25],
-           [0.5 , 0.  ],
-           [0.  , 0.  ]], dtype=float32)
+    >>> sequence_mean_token_mean(jnp.array([[True, True], [True, False], [False, False]])).tolist()
+    [[0.25, 0.25], [0.5, 0.0], [0.0, 0.0]]
     """
     lengths = jnp.sum(mask, axis=-1, keepdims=True, dtype=float)
     sequences = jnp.sum(lengths > 0, dtype=float)

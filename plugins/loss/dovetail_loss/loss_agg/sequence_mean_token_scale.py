@@ -32,10 +32,8 @@ def sequence_mean_token_scale(
         if no Z is given, so that the loss depends on the padding; here Z is required. TRL's N includes empty
         completions. tunix's `sequence-mean-token-sum-norm` is a different weighting, `token_sum`.
 
-    >>> sequence_mean_token_scale(jnp.array([[True, True], [True, False], [False, False]]), normalizer=2.0)
-    Array([[0.25, 0.25],
-           [0.25, 0.  ],
-           [0.  , 0.  ]], dtype=float32)
+    >>> sequence_mean_token_scale(jnp.array([[True, True], [True, False], [False, False]]), normalizer=2.0).tolist()
+    [[0.25, 0.25], [0.25, 0.0], [0.0, 0.0]]
     """
     sequences = jnp.sum(jnp.any(mask, axis=-1), dtype=float)
     return mask.astype(float) / (normalizer * jnp.maximum(sequences, 1.0))

@@ -21,10 +21,8 @@ def sequence_mean_token_sum(mask: Bool[Array, "seq token"]) -> Float[Array, "seq
     Returns:
         Weights; all zero if the mask is empty.
 
-    >>> sequence_mean_token_sum(jnp.array([[True, True], [True, False], [False, False]]))
-    Array([[0.5, 0.5],
-           [0.5, 0. ],
-           [0. , 0. ]], dtype=float32)
+    >>> sequence_mean_token_sum(jnp.array([[True, True], [True, False], [False, False]])).tolist()
+    [[0.5, 0.5], [0.5, 0.0], [0.0, 0.0]]
     """
     sequences = jnp.sum(jnp.any(mask, axis=-1), dtype=float)
     return mask.astype(float) / jnp.maximum(sequences, 1.0)

@@ -25,8 +25,7 @@ def token_mean(mask: Bool[Array, "seq token"]) -> Float[Array, "seq token"]:
     Departures:
         An all-masked batch gives zero weights; verl gives NaN.
 
-    >>> token_mean(jnp.array([[True, True, True], [True, False, False]]))
-    Array([[0.25, 0.25, 0.25],
-           [0.25, 0.  , 0.  ]], dtype=float32)
+    >>> token_mean(jnp.array([[True, True, True], [True, False, False]])).tolist()
+    [[0.25, 0.25, 0.25], [0.25, 0.0, 0.0]]
     """
     return mask.astype(float) / jnp.maximum(jnp.sum(mask, dtype=float), 1.0)

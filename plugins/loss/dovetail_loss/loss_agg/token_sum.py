@@ -22,7 +22,7 @@ def token_sum(
         normalizer: Z.
 
     >>> import jax.numpy as jnp
-    >>> token_sum(jnp.array([[True, False]]))
-    Array([[1., 0.]], dtype=float32)
+    >>> token_sum(jnp.array([[True, False]])).tolist()
+    [[1.0, 0.0]]
     """
     return mask.astype(float) / normalizer

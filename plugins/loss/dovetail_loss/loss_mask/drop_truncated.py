@@ -25,9 +25,8 @@ def drop_truncated(
         sources; a reward that abstains on them (None) excludes them from that too.
 
     >>> import jax.numpy as jnp
-    >>> drop_truncated(jnp.array([True, False]), jnp.ones((2, 1), bool))[1]
-    Array([[False],
-           [ True]], dtype=bool)
+    >>> drop_truncated(jnp.array([True, False]), jnp.ones((2, 1), bool))[1].tolist()
+    [[False], [True]]
     """
     kept = mask & ~truncated[:, None]
     return kept, kept

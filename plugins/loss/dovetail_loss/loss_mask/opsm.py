@@ -40,8 +40,8 @@ def opsm(
 
     >>> import jax.numpy as jnp
     >>> new, sampled, true = jnp.array([[-3.0, -2.0]]), jnp.array([[-1.0, -1.0]]), jnp.ones((1, 2), bool)
-    >>> opsm(new, sampled, jnp.array([[-1.0, 1.0]]), true)
-    Array([[False,  True]], dtype=bool)
+    >>> opsm(new, sampled, jnp.array([[-1.0, 1.0]]), true).tolist()
+    [[False, True]]
     """
     distance = -jax.lax.stop_gradient(mean_over_tokens(log_ratio(logps, rollout_logps, mask), mask))
     return mask & ~((masked(advantages, mask) < 0) & (distance > threshold))

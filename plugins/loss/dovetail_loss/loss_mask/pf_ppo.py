@@ -47,8 +47,8 @@ def pf_ppo(
         such draws, without their variance, except that `token_mean` still divides by the number of tokens originally
         sampled. verl uses the highest and lowest score of the whole batch instead of each prompt's.
 
-    >>> pf_ppo(jnp.array([2.0, 0.0, -2.0, 0.0]), jnp.zeros(4, int), jnp.ones((4, 1), bool))[:, 0]
-    Array([2., 0., 2., 0.], dtype=float32)
+    >>> pf_ppo(jnp.array([2.0, 0.0, -2.0, 0.0]), jnp.zeros(4, int), jnp.ones((4, 1), bool))[:, 0].tolist()
+    [2.0, 0.0, 2.0, 0.0]
     """
     live = jnp.any(mask, axis=-1)
     scores = jnp.where(live, full_precision(scores), 0.0)

@@ -37,8 +37,8 @@ def top_entropy(
         The paper and TRL use the current policy's entropy, and TRL ranks one micro-batch across its workers. Here the
         entropy at collection is ranked over the whole batch, so that the result does not depend on any split.
 
-    >>> top_entropy(jnp.array([[0.1, 0.9, 0.2, 0.3, 0.4]]), jnp.ones((1, 5), bool))
-    Array([[False,  True, False, False, False]], dtype=bool)
+    >>> top_entropy(jnp.array([[0.1, 0.9, 0.2, 0.3, 0.4]]), jnp.ones((1, 5), bool)).tolist()
+    [[False, True, False, False, False]]
     """
     entropy = full_precision(old_entropy)
     ordered = jnp.sort(jnp.where(mask, entropy, jnp.inf).ravel())

@@ -75,8 +75,8 @@ def dpo(
     >>> logps, scores = jnp.log(jnp.array([[0.5], [0.25]])), jnp.array([1.0, 0.0])
     >>> mask = jnp.ones((2, 1), bool)
     >>> loss, metrics = dpo(logps, jnp.log(jnp.full((2, 1), 0.25)), scores, jnp.array([7, 7]), mask, beta=1.0)
-    >>> bool(jnp.allclose(loss, jnp.log(1.5))), metrics["accuracy"]  # -log σ(log 2), for both of the pair
-    (True, Array([1., 1.], dtype=float32))
+    >>> bool(jnp.allclose(loss, jnp.log(1.5))), metrics["accuracy"].tolist()  # -log σ(log 2), for both of the pair
+    (True, [1.0, 1.0])
     """
     groups = Groups.of(group_ids, mask)
     preferred = _preferred(groups, masked(scores, groups.live), margin, pairs)

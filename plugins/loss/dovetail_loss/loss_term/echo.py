@@ -30,7 +30,7 @@ def echo(logps: Float[Array, "seq token"], observed: Bool[Array, "seq token"]) -
         The paper excludes warnings of the harness, and prime-rl (λ = 0.1) the text that the chat template adds.
 
     >>> import jax.numpy as jnp
-    >>> echo(jnp.array([[-2.0, -9.0, -1.0]]), jnp.array([[False, True, False]]))
-    Array([[0., 9., 0.]], dtype=float32)
+    >>> echo(jnp.array([[-2.0, -9.0, -1.0]]), jnp.array([[False, True, False]])).tolist()
+    [[0.0, 9.0, 0.0]]
     """
     return masked(-logps, observed)

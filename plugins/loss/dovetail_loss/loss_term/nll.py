@@ -31,7 +31,7 @@ def nll(demo_logps: Float[Array, "seq token"], demo_mask: Bool[Array, "seq token
         InstructGPT draws from the pretraining data; here the task provides the demonstrations.
 
     >>> import jax.numpy as jnp
-    >>> nll(jnp.array([[-2.0, -9.0]]), jnp.array([[True, False]]))
-    Array([[2., 0.]], dtype=float32)
+    >>> nll(jnp.array([[-2.0, -9.0]]), jnp.array([[True, False]])).tolist()
+    [[2.0, 0.0]]
     """
     return masked(-demo_logps, demo_mask)

@@ -51,8 +51,8 @@ def clip_cov(
         made before any token is clipped. verl reports `cov_fraction` as its clip fraction.
 
     >>> new, one, true = jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.ones((1, 2), bool)
-    >>> clip_cov(new, new, one, true, jnp.array([[True, False]]))[0]
-    Array([[ 0., -1.]], dtype=float32)
+    >>> clip_cov(new, new, one, true, jnp.array([[True, False]]))[0].tolist()
+    [[0.0, -1.0]]
     """
     loss, metrics = ppo(logps, old_logps, advantages, mask, epsilon_low=epsilon_low, epsilon_high=epsilon_high)
     dropped = mask & clip_cov_tokens & (metrics["clip_fraction"] == 0)

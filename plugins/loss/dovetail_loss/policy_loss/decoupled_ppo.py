@@ -56,8 +56,8 @@ def decoupled_ppo(
         The log of the weight is bounded to ±20. AReaL drops tokens whose weight exceeds a cap; here none are dropped.
 
     >>> new, sampled, true = jnp.log(jnp.array([[0.5]])), jnp.log(jnp.array([[0.25]])), jnp.ones((1, 1), bool)
-    >>> decoupled_ppo(new, new, sampled, jnp.ones((1, 1)), true)[0]
-    Array([[-2.]], dtype=float32)
+    >>> decoupled_ppo(new, new, sampled, jnp.ones((1, 1)), true)[0].tolist()
+    [[-2.0]]
     """
     loss, metrics = ppo(
         logps, old_logps, advantages, mask, epsilon_low=epsilon_low, epsilon_high=epsilon_high, clip_c=clip_c

@@ -58,8 +58,8 @@ def dppo_kl(
 
     >>> new, old = jnp.log(jnp.array([[0.9, 0.002]])), jnp.log(jnp.array([[0.6, 0.001]]))
     >>> loss, metrics = dppo_kl(new, old, jnp.ones((1, 2)), jnp.ones((1, 2), bool))
-    >>> metrics["clip_fraction"]
-    Array([[1., 0.]], dtype=float32)
+    >>> metrics["clip_fraction"].tolist()
+    [[1.0, 0.0]]
     """
     new, old = probability(logps, mask), probability(old_logps, mask)
     moved = -jax.lax.stop_gradient(log_ratio(logps, old_logps, mask))

@@ -58,8 +58,8 @@ def dppo_tv(
     >>> import jax.numpy as jnp
     >>> new, old = jnp.log(jnp.array([[0.9, 0.002]])), jnp.log(jnp.array([[0.6, 0.001]]))
     >>> loss, metrics = dppo_tv(new, old, jnp.ones((1, 2)), jnp.ones((1, 2), bool))
-    >>> metrics["clip_fraction"]
-    Array([[1., 0.]], dtype=float32)
+    >>> metrics["clip_fraction"].tolist()
+    [[1.0, 0.0]]
     """
     change = probability(logps, mask) - probability(old_logps, mask)
     return masked_score(

@@ -56,8 +56,8 @@ def grpo(
 
     >>> import jax.numpy as jnp
     >>> loss, _ = grpo(jnp.zeros((1, 1)), jnp.zeros((1, 1)), 2 * jnp.ones((1, 1)), jnp.ones((1, 1), bool))
-    >>> loss
-    Array([[-2.]], dtype=float32)
+    >>> loss.tolist()
+    [[-2.0]]
     """
     return ppo(
         logps,

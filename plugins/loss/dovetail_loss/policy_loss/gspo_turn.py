@@ -60,8 +60,9 @@ def gspo_turn(
     >>> old, ones = jnp.zeros((1, 3)), jnp.ones((1, 3))
     >>> new, turns = jnp.array([[0.3, -0.1, 0.0]]), jnp.array([[0, 0, 1]])
     >>> _, metrics = gspo_turn(new, old, ones, turns, ones > 0)
-    >>> metrics["ratio"].round(3)  # e^0.1 in turn 0
-    Array([[1.105, 1.105, 1.   ]], dtype=float32)
+    >>> import numpy as np
+    >>> np.asarray(metrics["ratio"], float).round(3).tolist()  # e^0.1 in turn 0
+    [[1.105, 1.105, 1.0]]
     """
     x, own, by_turn = log_ratio(logps, old_logps, mask), masked(logps, mask), Turns.of(turns, mask)
     means = jax.lax.stop_gradient(by_turn.per_token(by_turn.mean(x)))

@@ -43,8 +43,8 @@ def importance_sampling(
 
     >>> one = jnp.ones((1, 1))
     >>> loss, _ = importance_sampling(jnp.log(0.6 * one), jnp.log(0.4 * one), one, one > 0)
-    >>> loss
-    Array([[-1.5]], dtype=float32)
+    >>> loss.tolist()
+    [[-1.5]]
     """
     x, ratio = importance_ratio(logps, old_logps, mask)
     loss = jnp.where(mask, -masked(advantages, mask) * ratio, 0.0)

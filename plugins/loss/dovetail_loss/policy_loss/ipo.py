@@ -56,8 +56,8 @@ def ipo(
 
     >>> new, sampled = jnp.log(jnp.array([[0.6, 0.6]])), jnp.log(jnp.array([[0.4, 0.1]]))
     >>> loss, _ = ipo(new, sampled, jnp.ones((1, 2)), jnp.ones((1, 2), bool), kl_coef=0.0)
-    >>> loss
-    Array([[-1.5,  0. ]], dtype=float32)
+    >>> loss.tolist()
+    [[-1.5, 0.0]]
     """
     x, ratio = importance_ratio(logps, rollout_logps, mask)
     moved = jnp.abs(probability(logps, mask) - probability(rollout_logps, mask))

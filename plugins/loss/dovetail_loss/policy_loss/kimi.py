@@ -49,8 +49,8 @@ def kimi(
 
     >>> new, old = jnp.array([[-1.0, -1.0]]), jnp.array([[-2.0, -3.0]])
     >>> loss, _ = kimi(new, old, jnp.zeros((1, 2)), jnp.ones((1, 2), bool), tau=1.0)
-    >>> loss.sum()
-    Array(4.5, dtype=float32)
+    >>> loss.sum().item()
+    4.5
     """
     x = log_ratio(logps, old_logps, mask)
     penalty = 0.5 * tau * jnp.sum(x, axis=-1, keepdims=True) * x

@@ -50,7 +50,7 @@ def luspo(
 
     >>> import jax.numpy as jnp
     >>> loss, _ = luspo(jnp.zeros((1, 2)), jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.ones((1, 2), bool))
-    >>> loss
-    Array([[-1., -1.]], dtype=float32)
+    >>> loss.tolist()
+    [[-1.0, -1.0]]
     """
     return gspo(logps, old_logps, advantages, mask, epsilon_low=epsilon_low, epsilon_high=epsilon_high)

@@ -46,8 +46,8 @@ def m2po(
         As in `importance_sampling` and `second_moment_tokens`.
 
     >>> new, one, true = jnp.zeros((1, 2)), jnp.ones((1, 2)), jnp.ones((1, 2), bool)
-    >>> m2po(new, new, one, true, jnp.array([[True, False]]))[0]
-    Array([[-1.,  0.]], dtype=float32)
+    >>> m2po(new, new, one, true, jnp.array([[True, False]]))[0].tolist()
+    [[-1.0, 0.0]]
     """
     loss, metrics = importance_sampling(logps, rollout_logps, advantages, mask)
     dropped = mask & ~second_moment_tokens

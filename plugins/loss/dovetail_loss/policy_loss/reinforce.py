@@ -35,7 +35,7 @@ def reinforce(
     Returns:
         The loss per token.
 
-    >>> reinforce(jnp.array([[-0.5, -9.0]]), 2 * jnp.ones((1, 2)), jnp.array([[True, False]]))
-    Array([[1., 0.]], dtype=float32)
+    >>> reinforce(jnp.array([[-0.5, -9.0]]), 2 * jnp.ones((1, 2)), jnp.array([[True, False]])).tolist()
+    [[1.0, 0.0]]
     """
     return jnp.where(mask, -masked(advantages, mask) * masked(logps, mask), 0.0)

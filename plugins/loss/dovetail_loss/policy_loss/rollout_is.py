@@ -54,8 +54,8 @@ def rollout_is(
         The log-ratio is bounded to ±20, as in SkyRL.
 
     >>> new, sampled = jnp.log(jnp.array([[0.6, 0.6]])), jnp.log(jnp.array([[0.5, 0.1]]))
-    >>> rollout_is(new, sampled, jnp.ones((1, 2)), jnp.ones((1, 2), bool))[1]["clip_fraction"]
-    Array([[0., 1.]], dtype=float32)
+    >>> rollout_is(new, sampled, jnp.ones((1, 2)), jnp.ones((1, 2), bool))[1]["clip_fraction"].tolist()
+    [[0.0, 1.0]]
     """
     x, ratio = importance_ratio(logps, rollout_logps, mask)
     above, below = mask & (ratio >= 1.0 + epsilon_high), mask & (ratio <= 1.0 - epsilon_low)

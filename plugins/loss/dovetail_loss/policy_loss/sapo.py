@@ -60,8 +60,8 @@ def sapo(
 
     >>> one = jnp.ones((1, 1))
     >>> loss, metrics = sapo(0 * one, 0 * one, one, one > 0)
-    >>> loss, metrics["gate"]
-    (Array([[-2.]], dtype=float32), Array([[1.]], dtype=float32))
+    >>> loss.tolist(), metrics["gate"].tolist()
+    ([[-2.0]], [[1.0]])
     """
     log_ratio, ratio = importance_ratio(logps, old_logps, mask, level)
     advantages = masked(advantages, mask)

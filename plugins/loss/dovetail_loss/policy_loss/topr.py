@@ -44,8 +44,8 @@ def topr(
         The loss per token, and per-token metrics: `weight` (w), `ratio` (the token's) and `approx_kl` as in `ppo`.
 
     >>> new, old = jnp.log(jnp.array([[0.25]])), jnp.log(jnp.array([[0.5]]))
-    >>> topr(new, old, -jnp.ones((1, 1)), jnp.ones((1, 1), bool))[1]["weight"]
-    Array([[0.5]], dtype=float32)
+    >>> topr(new, old, -jnp.ones((1, 1)), jnp.ones((1, 1), bool))[1]["weight"].tolist()
+    [[0.5]]
     """
     log_weight = jnp.minimum(jnp.sum(log_ratio(logps, old_logps, mask), axis=-1, keepdims=True), 0.0)
     failure = mask & (masked(advantages, mask) < 0)

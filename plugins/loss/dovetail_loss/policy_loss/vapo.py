@@ -61,8 +61,9 @@ def vapo(
 
     >>> import jax.numpy as jnp
     >>> new, weights = jnp.array([[-1.0, -2.0]]), jnp.array([[2.0, 0.0]])
-    >>> vapo(new, new, jnp.ones((1, 2)), jnp.ones((1, 2), bool), weights)[0]
-    Array([[-0.8, -1. ]], dtype=float32)
+    >>> import numpy as np
+    >>> np.asarray(vapo(new, new, jnp.ones((1, 2)), jnp.ones((1, 2), bool), weights)[0], float).round(4).tolist()
+    [[-0.8, -1.0]]
     """
     loss, metrics = ppo(
         logps, old_logps, advantages, mask, epsilon_low=epsilon_low, epsilon_high=epsilon_high, clip_c=clip_c

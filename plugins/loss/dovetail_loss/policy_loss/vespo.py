@@ -65,8 +65,8 @@ def vespo(
 
     >>> one = jnp.ones((1, 1))
     >>> loss, metrics = vespo(-one, -one, one, one > 0)
-    >>> loss, metrics["weight"]
-    (Array([[1.]], dtype=float32), Array([[1.]], dtype=float32))
+    >>> loss.tolist(), metrics["weight"].tolist()
+    ([[1.0]], [[1.0]])
     """
     x, ratio = importance_ratio(logps, old_logps, mask)
     log_weight = clip(jnp.sum(x, axis=-1, keepdims=True), LOWEST_LOG_WEIGHT, LOG_RATIO_BOUND)

@@ -23,7 +23,7 @@ def zero(mask: Bool[Array, "seq token"]) -> Float[Array, "seq token"]:
     Returns:
         Zero for every token.
 
-    >>> zero(jnp.ones((1, 2), bool))
-    Array([[0., 0.]], dtype=float32)
+    >>> zero(jnp.ones((1, 2), bool)).tolist()
+    [[0.0, 0.0]]
     """
     return jnp.zeros(mask.shape)

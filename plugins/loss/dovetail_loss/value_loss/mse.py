@@ -23,7 +23,7 @@ def mse(
         returns: R, the regression target, in the same units as rewards.
         mask: policy tokens; the loss is zero elsewhere.
 
-    >>> mse(jnp.array([[3.0]]), jnp.array([[1.0]]), jnp.array([[True]]))
-    Array([[2.]], dtype=float32)
+    >>> mse(jnp.array([[3.0]]), jnp.array([[1.0]]), jnp.array([[True]])).tolist()
+    [[2.0]]
     """
     return jnp.where(mask, 0.5 * jnp.square(masked(values, mask) - masked(returns, mask)), 0.0)

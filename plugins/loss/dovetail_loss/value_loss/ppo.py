@@ -39,8 +39,8 @@ def ppo(
         The loss per token, and the per-token metric `clip_fraction`: 1 where the clipped error is the larger one.
 
     >>> loss, metrics = ppo(jnp.array([[2.0]]), jnp.array([[0.0]]), jnp.array([[1.5]]), jnp.array([[True]]))
-    >>> loss, metrics["clip_fraction"]
-    (Array([[0.5]], dtype=float32), Array([[1.]], dtype=float32))
+    >>> loss.tolist(), metrics["clip_fraction"].tolist()
+    ([[0.5]], [[1.0]])
     """
     values, old_values, returns = masked(values, mask), masked(old_values, mask), masked(returns, mask)
     unclipped = jnp.square(values - returns)

@@ -22,8 +22,8 @@ def mean_hidden_states(
         hidden_states: h.
         mask: policy tokens; a row without any gets zeros.
 
-    >>> mean_hidden_states(jnp.array([[[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]]]), jnp.array([[True, True, False]]))
-    Array([[2., 3.]], dtype=float32)
+    >>> mean_hidden_states(jnp.array([[[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]]]), jnp.array([[True, True, False]])).tolist()
+    [[2.0, 3.0]]
     """
     states = jnp.where(mask[..., None], hidden_states, 0)
     states = states if states.dtype == jnp.float64 else states.astype(jnp.float32)

@@ -32,8 +32,8 @@ class WeightedSum:
         ConfigError: when called, if `weights` names a reward that the run does not have.
 
     >>> total = WeightedSum(weights={"style": 0.5})
-    >>> total(np.array([[1.0, 2.0], [1.0, np.nan], [np.nan, np.nan]]), ("right", "style"))
-    array([ 2.,  1., nan])
+    >>> total(np.array([[1.0, 2.0], [1.0, np.nan], [np.nan, np.nan]]), ("right", "style")).tolist()
+    [2.0, 1.0, nan]
     """
 
     weights: dict[str, float] | None = None

@@ -43,8 +43,8 @@ def overlong(
 
     >>> mask = jnp.arange(10)[None] < jnp.array([6, 9, 10])[:, None]
     >>> rewards, metrics = overlong(jnp.zeros((3, 10)), mask.sum(1), mask, max_tokens=10, buffer=4)
-    >>> metrics["penalty"], rewards[1, 7:]
-    (Array([ 0.  , -0.75, -1.  ], dtype=float32), Array([ 0.  , -0.75,  0.  ], dtype=float32))
+    >>> metrics["penalty"].tolist(), rewards[1, 7:].tolist()
+    ([0.0, -0.75, -1.0], [0.0, -0.75, 0.0])
     """
     rewards = jnp.where(mask, token_rewards, 0.0)
     rewards = rewards if rewards.dtype == jnp.float64 else rewards.astype(jnp.float32)

@@ -37,8 +37,8 @@ def reference_quality(
         The rewards, zero outside the mask, and `quality`, q of each completion; zero without policy tokens.
 
     >>> rewards, logps = jnp.array([[0.0, 1.0]]), jnp.log(jnp.array([[0.25, 1.0]]))
-    >>> reference_quality(rewards, logps, jnp.ones((1, 2), bool), jnp.float32(0.5))[0]
-    Array([[0.25, 0.75]], dtype=float32)
+    >>> reference_quality(rewards, logps, jnp.ones((1, 2), bool), jnp.float32(0.5))[0].tolist()
+    [[0.25, 0.75]]
     """
     rewards = jnp.where(mask, token_rewards, 0.0)
     rewards = rewards if rewards.dtype == jnp.float64 else rewards.astype(jnp.float32)

@@ -43,8 +43,8 @@ def representation_alignment(
 
     >>> one, true = jnp.ones((1, 2)), jnp.ones((1, 2), bool)
     >>> same = jnp.array([[0.6, 0.8]])
-    >>> representation_alignment(0 * one, 2 * one, 5 * same, same, true, jnp.float32(0.25))[0]
-    Array([[0.  , 0.25]], dtype=float32)
+    >>> representation_alignment(0 * one, 2 * one, 5 * same, same, true, jnp.float32(0.25))[0].tolist()
+    [[0.0, 0.25]]
     """
     rewards = jnp.where(mask, token_rewards, 0.0)
     rewards = rewards if rewards.dtype == jnp.float64 else rewards.astype(jnp.float32)

@@ -53,8 +53,10 @@ def tool_cosine(
         multiplied, so that calls would reduce a penalty: rewards should not be negative.
 
     >>> rewards, ids, calls = jnp.ones((3, 1)), jnp.array([3, 3, 3]), jnp.array([1, 3, 0])
-    >>> tool_cosine(rewards, jnp.array([1.0, 1.0, 0.0]), calls, ids, jnp.ones((3, 1), bool))[1]["factor"].round(3)
-    Array([1.   , 0.707, 0.   ], dtype=float32)
+    >>> _, metrics = tool_cosine(rewards, jnp.array([1.0, 1.0, 0.0]), calls, ids, jnp.ones((3, 1), bool))
+    >>> import numpy as np
+    >>> np.asarray(metrics["factor"], float).round(3).tolist()
+    [1.0, 0.707, 0.0]
     """
     rewards, groups = masked(token_rewards, mask), Groups.of(group_ids, mask)
     calls = masked(tool_calls.astype(rewards.dtype), groups.live)

@@ -36,8 +36,8 @@ def turn_discount(
         The rewards, zero outside the mask.
 
     >>> rewards, turns = jnp.array([[0.0, 1.0, 8.0]]), jnp.array([[0, 1, 3]])
-    >>> turn_discount(rewards, turns, jnp.ones((1, 3), bool), discount=0.5)
-    Array([[0. , 0.5, 1. ]], dtype=float32)
+    >>> turn_discount(rewards, turns, jnp.ones((1, 3), bool), discount=0.5).tolist()
+    [[0.0, 0.5, 1.0]]
     """
     rewards = masked(token_rewards, mask)
     before = jnp.where(mask, turns, 0).astype(rewards.dtype)

@@ -45,9 +45,8 @@ def turn_penalty(
 
     >>> zeros, scores = jnp.zeros((2, 2)), jnp.array([1.0, 0.0])
     >>> ids, true = jnp.array([3, 3]), jnp.ones((2, 2), bool)
-    >>> turn_penalty(zeros, scores, jnp.array([[True, False], [True, True]]), ids, true, weight=1.0)[0]
-    Array([[ 0.  , -0.25],
-           [ 0.  , -0.5 ]], dtype=float32)
+    >>> turn_penalty(zeros, scores, jnp.array([[True, False], [True, True]]), ids, true, weight=1.0)[0].tolist()
+    [[0.0, -0.25], [0.0, -0.5]]
     """
     rewards, groups = masked(token_rewards, mask), Groups.of(group_ids, mask)
     counts = jnp.where(groups.live, jnp.sum(turn_mask, axis=1), 0)

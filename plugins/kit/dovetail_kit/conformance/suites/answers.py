@@ -97,7 +97,7 @@ def _of_its_type(like: Any, true: str) -> Any:
     if isinstance(like, str):
         return true
     if not re.fullmatch(r"-?[0-9]+", true):
-        raise Inapplicable("its answers are whole numbers")
+        raise Inapplicable("the answer of its first pair with a number is no text, such as '42', but a whole number")
     return int(true)
 
 

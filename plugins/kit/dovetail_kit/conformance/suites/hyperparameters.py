@@ -30,8 +30,10 @@ FIX = (
 OBSERVED: Final = (0.5, 0.0, 9.0, 0.01, 0.2, 0.0, 40.0)
 SUSTAINED: Final = 6
 """What a controller sees, once and then as often as this each: some act only on what lasts."""
-BOUNDS: Final = (9.0,) * 30 + (0.0,) * 30
-"""What it sees in the end, which is long enough to arrive at most bounds of its coefficient."""
+HIGH, LOW = 30, 90
+BOUNDS: Final = (9.0,) * HIGH + (0.0,) * LOW
+"""What it sees in the end, which is long enough to arrive at most bounds of its coefficient: at the lowest and at the
+highest, whether it begins by falling, as for entropy, or by rising."""
 ROUNDING = 1e-5
 FAR = 3.0
 """What fields are multiplied by, so that bounds are met."""
@@ -111,7 +113,7 @@ def every_number_of_a_curve_counts(subject: Subject) -> None:
     }
     of_schedule = f"at the steps 0 to {TOTAL} of {TOTAL}"
     of_controller = (
-        f"where {max(BOUNDS):g} and 0 are observed {len(BOUNDS) // 2} times each, and {max(OBSERVED):g} once"
+        f"where {max(BOUNDS):g} is observed {HIGH} times, then 0 {LOW} times, and {max(OBSERVED):g} once before them"
     )
     refuse_unseen(subject, unseen, of_schedule if curve is _curve else of_controller)
 

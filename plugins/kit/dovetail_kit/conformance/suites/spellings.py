@@ -157,7 +157,7 @@ def reasoning_has_lines(subject: Subject) -> None:
     """
     records = [record for record in records_of(subject) if REASONING.search(str(record["completions"]))]
     if not records:
-        raise Inapplicable("its examples have no reasoning in tags")
+        raise Inapplicable("no pair of its `examples` has reasoning in tags, such as '<think>6 times 7</think>42'")
     broken = [
         record | {"completions": REASONING.sub(r"\1\n\2\nSo it is.\n\3", record["completions"])} for record in records
     ]

@@ -283,8 +283,9 @@ def _compare(records: list[dict[str, Any]], expected: list[Any], found: list[Any
 @check(
     *TEXTS,
     when=is_pure,
-    fix="Look for regular expressions with nested or adjacent repetitions, for int() of huge numbers and for recursion;"
-    " catch what parsing raises, and score it as a wrong answer.",
+    fix="Look for regular expressions with nested or adjacent repetitions, and for those that begin with a repetition"
+    " and are searched for (re.search, re.sub, re.findall), not matched: they begin anew at each place of a run; for"
+    " int() of huge numbers and for recursion; catch what parsing raises, and score it as a wrong answer.",
 )
 def hostile_texts(subject: Subject) -> None:
     """Empty, huge and odd texts get a finite result in bounded time; a policy in training writes all of these.
@@ -350,8 +351,8 @@ def odd_answers(subject: Subject) -> None:
     records = records_of(subject)
     if "answer" not in subject.component.reads:
         raise Inapplicable("it reads no column `answer`")
-    if not isinstance(records[0].get("answer"), str):
-        raise Inapplicable("its examples have no `answer` that is a text")
+    if not any(isinstance(record.get("answer"), str) for record in records):
+        raise Inapplicable("no pair of its `examples` has a text in the column `answer`")
     for truth in TRUTHS:
         odd: list[dict[str, Any]] = [record | {"answer": truth} for record in records]
         for record, value in zip(odd, call_on(subject, odd), strict=True):
