@@ -36,7 +36,8 @@ def plan_step(config: Config) -> Plan:
         roles=config.schema.roles,
         missing=_missing(config),
         columns=lambda: config.choice("train.task").bind().columns,
-        on_policy=_is_on_policy(config),
+        # one update per collection, on all of it
+        on_policy=config.train.epochs == 1 and mini_batch_size(config) == rows_of_step(config),
         estimator=config.choice("train.advantage").component,
         compared=compared(config),
         unlike=lambda: unlike(config),
@@ -58,11 +59,6 @@ def plan_step(config: Config) -> Plan:
     plan = planner.finish(chosen)
     check_placement(config, plan)
     return plan
-
-
-def _is_on_policy(config: Config) -> bool:
-    """Whether there is one update per collection, on all of it."""
-    return config.train.epochs == 1 and mini_batch_size(config) == rows_of_step(config)
 
 
 def _missing(config: Config) -> dict[str, str]:
