@@ -222,5 +222,5 @@ def _mesh(sheet: Sheet, role: str) -> None:
     shape = ast.literal_eval(str(sheet.value(f"{role}.mesh.shape")))
     names: Any = ast.literal_eval(str(sheet.value(f"{role}.mesh.axis_names", "('fsdp', 'tp')")))
     for name, size in zip(names, shape, strict=False):
-        if name in ("fsdp", "cp", "tp"):
+        if name in ("fsdp", "tp"):
             sheet.put(f"mesh.{name}", int(size), sheet.said(f"{role}.mesh.shape"))
