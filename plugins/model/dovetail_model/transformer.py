@@ -16,7 +16,7 @@ from dovetail.errors import ConfigError
 from dovetail_model.attention import Attention, View, views
 from dovetail_model.attention.blockwise import SAVED
 from dovetail_model.attention.choice import Shapes, choose
-from dovetail_model.attention.over_devices import by_seq, by_token
+from dovetail_model.attention.over_devices import by_seq, by_token, dealt, handed_back
 from dovetail_model.cache import Cache, KeyValues, empty_cache
 from dovetail_model.layers.glu import GLU
 from dovetail_model.layers.head import scores
@@ -108,7 +108,7 @@ class Transformer(nnx.Module):
         """
         spec, parts, begun, width = self.spec, _parts(tokens, cache), cache, tokens.shape[1]
         if parts > 1:  # what fills a cache has no keys before it, and needs none to write to
-            cache, (tokens, mask, keys, texts, choices) = None, _filled(parts, tokens, mask, keys, texts, choices)
+            cache, (tokens, mask, keys, texts, choices) = None, _filled(2 * parts, tokens, mask, keys, texts, choices)
         shared, own = (0 if kept is None else kept.valid.shape[1] for kept in (prefix, cache))
         shapes = Shapes(
             tokens=tokens.shape[1],
@@ -120,7 +120,7 @@ class Transformer(nnx.Module):
         )
         how = choose(spec, shapes)
         seen = views(spec.layers, spec.head_dim, mask, cache, prefix, keys, texts=texts, how=how, parts=parts)
-        x = self.embedding[...][by_token(tokens, parts)].astype(spec.dtype)
+        x = self.embedding[...][by_token(dealt(tokens, parts), parts)].astype(spec.dtype)
         if spec.embedding_scale != 1:
             x = x * jnp.asarray(spec.embedding_scale, spec.dtype)
         x = rows_cut(x)
@@ -131,14 +131,15 @@ class Transformer(nnx.Module):
             x = rows_cut(x)
             layers.append(present)
             chosen.append(experts)
-        hidden = by_seq(self.norm(x), len(tokens), parts)[:, :width]
+        hidden = handed_back(by_seq(self.norm(x), len(tokens), parts), parts)[:, :width]
         if begun is not None:
-            layers = layers if parts == 1 else jax.tree.map(lambda x: x[:, :width], layers)
+            layers = layers if parts == 1 else jax.tree.map(lambda x: handed_back(x, parts)[:, :width], layers)
             cache = begun.extend(tuple(layers), mask[:, :width])
         if choices is None:
             return hidden, cache
         together = jnp.concatenate([experts for experts in chosen if experts is not None], axis=1)
-        return hidden, cache, by_seq(together.astype(choices.dtype), len(tokens), parts)[:, :width]
+        own = handed_back(by_seq(together.astype(choices.dtype), len(tokens), parts), parts)
+        return hidden, cache, own[:, :width]
 
     @property
     def heads(self) -> int:
@@ -223,9 +224,9 @@ def _parts(tokens: Int[Array, "seq token"], cache: Cache | None) -> int:
     return 1 if width == 1 or is_begun else parts_of(0, TOKENS)
 
 
-def _filled(parts: int, tokens: Any, mask: Any, *others: Any) -> tuple[Any, ...]:
-    """Pad rows to a multiple of `parts` tokens, which nothing sees; what is None stays so."""
-    more = -tokens.shape[1] % parts
+def _filled(size: int, tokens: Any, mask: Any, *others: Any) -> tuple[Any, ...]:
+    """Pad rows to a multiple of `size` tokens, which nothing sees; what is None stays so."""
+    more = -tokens.shape[1] % size
 
     def filled(x: Any) -> Any:
         return x if x is None else jnp.concatenate([x, jnp.repeat(x[:, -1:], more, axis=1)], axis=1)
@@ -240,7 +241,7 @@ def _by_layer(
     if choices is None or spec.sparsity is None:
         return {}
     layers, chosen = spec.sparsity.layers, spec.sparsity.chosen
-    by_layer = by_token(choices.astype(jnp.int32), parts).reshape(-1, len(layers), chosen)
+    by_layer = by_token(dealt(choices.astype(jnp.int32), parts), parts).reshape(-1, len(layers), chosen)
     return {number: by_layer[:, index] for index, number in enumerate(sorted(layers))}
 
 

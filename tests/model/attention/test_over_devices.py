@@ -1,14 +1,17 @@
-"""What is kept and gathered where the tokens of a row are cut over devices; test_transformer.py has the results."""
+"""How the tokens of a row are cut over devices, and what these gather; test_transformer.py has the results."""
 
 import functools
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
 from jax.sharding import AbstractMesh
 from tests.model.attention.cases import Case
 
 from dovetail.devices.mesh import AXES, KINDS
 from dovetail_model.attention.blockwise import blockwise
-from dovetail_model.attention.over_devices import over_devices
+from dovetail_model.attention.over_devices import collected, dealt, over_devices
 
 PARTS = 4
 CASE = Case(tokens=40, prefix=24)
@@ -35,3 +38,11 @@ def test_keys_of_whole_rows_are_gathered_for_the_backward_pass_again():
     for rows, keys, heads, units in held:
         assert (rows * heads, keys, units) in kept, "each device's own"
         assert (PARTS * rows * heads, keys, units) not in kept, "all of them on each device"
+
+
+@pytest.mark.parametrize("parts", [2, 3, 4])
+def test_all_devices_see_as_many_keys(parts):
+    row = jnp.arange(12 * parts)[None]
+    hands = np.asarray(dealt(row, parts)).reshape(parts, -1)
+    assert len({int(hand.sum()) for hand in hands}) == 1
+    np.testing.assert_array_equal(collected(dealt(row, parts), parts), row)

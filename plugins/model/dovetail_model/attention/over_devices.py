@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Float, Int, Shaped
 
@@ -35,6 +36,51 @@ def by_seq(x: Shaped[Array, "row *rest"], seq: int, parts: int) -> Shaped[Array,
     return x.reshape(seq, -1, *x.shape[1:]) if parts == 1 else by_row(x, seq, parts)
 
 
+def dealt(x: Shaped[Array, "seq token *rest"], parts: int) -> Shaped[Array, "seq token *rest"]:
+    """Deal the tokens of each row to devices, so that all of them see about as many keys.
+
+    Rows are cut into twice as many pieces as there are devices. Each device gets two: one of the first half, and the
+    one that is as far from the end, whose tokens see the more keys the fewer those of the other one see.
+
+    >>> import jax.numpy as jnp
+    >>> dealt(jnp.arange(8)[None], 2)
+    Array([[0, 1, 6, 7, 2, 3, 4, 5]], dtype=int32)
+    """
+    if parts == 1:
+        return x
+    pieces = x.reshape(len(x), 2 * parts, -1, *x.shape[2:])
+    return jnp.stack([pieces[:, :parts], pieces[:, : parts - 1 : -1]], axis=2).reshape(x.shape)
+
+
+def collected(x: Shaped[Array, "seq token *rest"], parts: int) -> Shaped[Array, "seq token *rest"]:
+    """Undo `dealt` in an array on one device."""
+    hands = x.reshape(len(x), parts, 2, -1, *x.shape[2:])
+    return jnp.concatenate([hands[:, :, 0], hands[:, ::-1, 1]], axis=1).reshape(x.shape)
+
+
+def handed_back(x: Shaped[Array, "seq token *rest"], parts: int) -> Shaped[Array, "seq token *rest"]:
+    """Undo `dealt` in an array whose tokens are cut over devices; each sends two pieces and gets two."""
+    if parts == 1:
+        return x
+
+    def own(x: Array, number: Int[Array, "one"]) -> Array:
+        low, high = jnp.split(x, 2, axis=1)
+        is_even = number[0] % 2 == 0  # of the two pieces that a device has, the index of one is even
+        given = jnp.where(is_even, low, high), jnp.where(is_even, high, low)
+        return jnp.concatenate([jax.lax.ppermute(x, TOKENS, way) for x, way in zip(given, ways, strict=True)], axis=1)
+
+    # device d gets the pieces 2 d and 2 d + 1, and piece p is held by device p or, from the half on, 2 parts - 1 - p
+    ways = [[(min(2 * d + odd, 2 * parts - 1 - 2 * d - odd), d) for d in range(parts)] for odd in (0, 1)]
+    numbers = jnp.arange(parts, dtype=jnp.int32)
+    return _on_each(own, (SECOND, PartitionSpec(TOKENS)))(x, numbers)
+
+
+def _on_each(function: Callable[..., Array], places: Any) -> Callable[..., Array]:
+    """Call a function on each device that shares a row; the other axes of the mesh are left to the compiler."""
+    axes = frozenset((TOKENS,))
+    return jax.shard_map(function, in_specs=places, out_specs=SECOND, axis_names=axes, check_vma=False)
+
+
 def over_devices(
     mix: Mix, queries: Float[Array, "seq token head head_dim"], segments: tuple[Segment, ...], parts: int
 ) -> Float[Array, "seq token head head_dim"]:
@@ -42,18 +88,17 @@ def over_devices(
 
     Which keys a token sees follows from its position, so that `mix` does the same for a part of a row as for all of it.
     A device has the keys of one layer of all its rows while it computes the layer, and in the backward pass gathers
-    them again; their gradients are added up where the keys are. The last devices have most to do, since their tokens
-    see more keys. Other axes of the mesh are left to the compiler.
+    them again; their gradients are added up where the keys are. Queries, and keys of the row's own, are `dealt`.
     """
     places = tuple(_places(segment, queries.shape[1], parts) for segment in segments)
 
     def own(queries: Array, segments: tuple[Segment, ...]) -> Array:
-        return mix(queries, tuple(map(_gathered, segments, places)))
+        *before, last = map(_gathered, segments, places)
+        # in the order of their positions, blocks of keys that nobody sees are next to each other
+        mine = last._replace(keys=collected(last.keys, parts), values=collected(last.values, parts))
+        return mix(queries, (*before, mine))
 
-    found = jax.shard_map(
-        own, in_specs=(SECOND, places), out_specs=SECOND, axis_names=frozenset((TOKENS,)), check_vma=False
-    )
-    return jax.checkpoint(found, policy=OWN)(queries, segments)
+    return jax.checkpoint(_on_each(own, (SECOND, places)), policy=OWN)(queries, segments)
 
 
 def _places(segment: Segment, token: int, parts: int) -> Segment:
@@ -72,6 +117,5 @@ def _places(segment: Segment, token: int, parts: int) -> Segment:
 def _gathered(segment: Segment, places: Segment) -> Segment:
     if places.keys == WHOLE:
         return segment
-
     keys, values = (jax.lax.all_gather(x, TOKENS, axis=1, tiled=True) for x in segment[:2])
     return segment._replace(keys=keys, values=values)

@@ -11,7 +11,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Int, Key
 
 from dovetail.errors import ConfigError
-from dovetail_model.attention.over_devices import by_token
+from dovetail_model.attention.over_devices import by_token, dealt
 from dovetail_model.attention.sight import HIDDEN, LAST, NOWHERE, Places, Sight
 from dovetail_model.cache import Cache
 from dovetail_model.layers.rope import Rope, Rotation, rotation
@@ -121,19 +121,20 @@ def views(
     tokens = jnp.where(mask, at.tokens, NOWHERE)
     own = jnp.where(mask if cache is None else cache.validity(mask), at.own, HIDDEN)
     start = None if cache is None else cache.filled
-    numbers, each = by_token(at.tokens, parts), None if keys is None else by_token(keys, parts)
+    tokens, numbers = dealt(tokens, parts), dealt(at.tokens, parts)
+    each = None if keys is None else by_token(dealt(keys, parts), parts)
     width = own.shape[1] + (0 if prefix is None else prefix.valid.shape[1])
 
     def view(layer: Layer) -> View:
-        turned = _rotation(layer.rope, head_dim, numbers, width)
-        of_tokens = None if texts is None else texts[:, None]
+        turned = _rotation(layer.rope, head_dim, by_token(numbers, parts), width)
+        of_tokens = None if texts is None else dealt(texts, parts)[:, None]
         sights = [Sight(Places(tokens[:, None], of_tokens), Places(own, texts), layer.window)]
         if prefix is not None and at.prefix is not None:
             held = Places(jnp.where(prefix.valid, at.prefix, HIDDEN))
             rows = len(prefix.valid)
             # without a window every token sees the whole prefix, so one row of its mask is enough
             after = jnp.full((rows, 1, 1), LAST, jnp.int32)
-            seeing = after if layer.window is None else at.tokens.reshape(rows, -1, mask.shape[1])
+            seeing = after if layer.window is None else numbers.reshape(rows, -1, mask.shape[1])
             sights.append(Sight(Places(seeing), held, layer.window))
         if how in MASKED:
             sights = [sight.with_mask() for sight in sights]
