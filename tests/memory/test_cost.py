@@ -62,6 +62,19 @@ def test_a_mesh_divides_what_each_device_holds():
 
 
 @pytest.mark.slow
+def test_devices_that_share_a_row_divide_what_its_tokens_take():
+    """Whole rows of keys and values are gathered, so that an update takes a little more than the share."""
+    one = ("train.prompts=1", "train.max_prompt_tokens=512", "sampling.max_tokens=512", "train.micro_batch_size=1")
+    sizes = ("model.decoder.width=64", "model.decoder.heads=4", "model.decoder.remat=none")
+    alone, cut = (estimate(load(None, [*TINY, *one, *sizes, f"mesh.cp={cp}"])) for cp in (1, 4))
+    assert cut.memory["parameters"] < 0.3 * alone.memory["parameters"]
+    (update,) = (name for name in alone.moments if name.startswith("update"))
+    assert alone.moments[update] / 4 < cut.moments[update] < alone.moments[update] / 2
+    assert cut.moments["sampling"] == pytest.approx(alone.moments["sampling"] / 4, rel=0.01)
+    assert cut.flops == alone.flops
+
+
+@pytest.mark.slow
 def test_a_critic_and_a_reference_cost():
     cost = estimate(load(None, [*TINY, "train.advantage=gae", "train.kl_coef=0.1"]))
     assert {"reference", "critic's parameters"} <= cost.memory.keys()

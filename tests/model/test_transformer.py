@@ -1,6 +1,9 @@
 """What holds for every decoder that a `Spec` can describe."""
 
 import functools
+import subprocess
+import sys
+from pathlib import Path
 
 import attrs
 import jax
@@ -8,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
+from tests.devices import EIGHT
 
 from dovetail_model.layers.rope import Rope
 from dovetail_model.spec import Layer, Spec
@@ -45,25 +49,33 @@ EVERYTHING = attrs.evolve(
     logit_scale=0.5,
 )
 PROMPTS, SAMPLES, PROMPT, TOKENS = 3, 2, 6, 7
+ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def model():
-    """A model none of whose parameters is at its first value, zero or one."""
+def made_up():
+    """A model none of whose parameters is at its first value, zero or one, and a batch.
+
+    That is left-padded prompts, and the tokens that follow them in [prompt * sample] rows; one prompt is empty.
+    """
     graphdef, params = nnx.split(Transformer(EVERYTHING, rngs=nnx.Rngs(0)))
     leaves, structure = jax.tree.flatten(params)
     keys = jax.random.split(jax.random.key(7), len(leaves))
     moved = [leaf + 0.1 * jax.random.normal(key, leaf.shape) for leaf, key in zip(leaves, keys, strict=True)]
-    return nnx.merge(graphdef, jax.tree.unflatten(structure, moved))
+    first, second = jax.random.split(jax.random.key(1))
+    prompts = jax.random.randint(first, (PROMPTS, PROMPT), 0, 11)
+    masks = jnp.arange(PROMPT)[None, :] >= jnp.array([0, 3, PROMPT])[:, None]
+    batch = prompts, masks, jax.random.randint(second, (PROMPTS * SAMPLES, TOKENS), 0, 11)
+    return nnx.merge(graphdef, jax.tree.unflatten(structure, moved)), batch
+
+
+@pytest.fixture(scope="module")
+def model():
+    return made_up()[0]
 
 
 @pytest.fixture(scope="module")
 def batch():
-    """Left-padded prompts, and the tokens that follow them in [prompt * sample] rows; one prompt is empty."""
-    first, second = jax.random.split(jax.random.key(1))
-    prompts = jax.random.randint(first, (PROMPTS, PROMPT), 0, 11)
-    masks = jnp.arange(PROMPT)[None, :] >= jnp.array([0, 3, PROMPT])[:, None]
-    return prompts, masks, jax.random.randint(second, (PROMPTS * SAMPLES, TOKENS), 0, 11)
+    return made_up()[1]
 
 
 def weigh(hidden):
@@ -164,6 +176,14 @@ def test_a_cache_of_more_room_as_prefix_changes_nothing(model, batch):
         return model(tokens, jnp.ones(tokens.shape, bool), prefix=prefix)[0]
 
     np.testing.assert_allclose(read(model, jnp.zeros(PROMPT)), read(model, jnp.zeros(PROMPT + 5)), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ["dense", "blockwise"])
+def test_rows_whose_tokens_are_cut_over_devices_are_read_as_on_one(attention):
+    command = [sys.executable, "-m", "tests.model.sharded_rows", attention]
+    done = subprocess.run(command, env=EIGHT, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
 
 
 def value_and_gradient(remat):

@@ -21,13 +21,13 @@ def main(path: str) -> None:
     found = {}
     tokens = np.random.default_rng(0).integers(2, Numbers().vocab_size, (PROMPTS, LENGTH))
     keys = jax.random.split(jax.random.key(0), (PROMPTS, SAMPLES))
-    for fsdp, tp in ((1, 1), (4, 2)):
-        devices = Devices.open(Mesh(fsdp=fsdp, tp=tp))
+    for fsdp, cp, tp in ((1, 1, 1), (2, 2, 2)):
+        devices = Devices.open(Mesh(fsdp=fsdp, cp=cp, tp=tp))
         with devices.use():
             graphdef, trained, rest = nnx.split(SPEC.make(Numbers().vocab_size, rngs=nnx.Rngs(0)), nnx.Param, ...)
             engine = Vanilla().open(graphdef, Weights(devices.spread(trained), rest), Numbers())
             drawn = engine.generate(tokens, np.ones_like(tokens, bool), keys, Sampling(max_tokens=12))
-        found |= {f"{fsdp}x{tp}:{name}": getattr(drawn, name) for name in ("tokens", "logps", "finish")}
+        found |= {f"{fsdp}x{cp}x{tp}:{name}": getattr(drawn, name) for name in ("tokens", "logps", "finish")}
     np.savez(path, **found)
 
 

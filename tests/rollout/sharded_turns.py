@@ -16,8 +16,8 @@ from dovetail_rollout.rollout.vanilla import Vanilla
 
 def main(path: str) -> None:
     found = {}
-    for fsdp, tp in ((1, 1), (4, 2)):
-        devices = Devices.open(Mesh(fsdp=fsdp, tp=tp))
+    for fsdp, cp, tp in ((1, 1, 1), (2, 2, 2)):
+        devices = Devices.open(Mesh(fsdp=fsdp, cp=cp, tp=tp))
         with devices.use():
             graphdef, trained, rest = nnx.split(SPEC.make(Numbers().vocab_size, rngs=nnx.Rngs(0)), nnx.Param, ...)
             lora, weights = adapted(1, SPEC)
@@ -31,7 +31,7 @@ def main(path: str) -> None:
                 for way, each in ways.items():
                     tape, _ = play(each, samples=8, prompts=2)
                     columns = ("tokens", "mask", "turns", "finish", "logps")
-                    found |= {f"{fsdp}x{tp}:{way}:{column}": getattr(tape, column) for column in columns}
+                    found |= {f"{fsdp}x{cp}x{tp}:{way}:{column}": getattr(tape, column) for column in columns}
     np.savez(path, **found)
 
 

@@ -251,23 +251,36 @@ class Run:
 class Mesh:
     """The devices of the policy being trained; not part of the config id, since they affect only rounding.
 
-    There are `fsdp` times `tp` devices, from number `first` on. The rows of a batch are sharded over `fsdp` devices.
-    Parameters are sharded over `fsdp` by their `width`, and over `tp` by heads, feed-forward units and vocabulary.
+    There are `fsdp` times `cp` times `tp` devices, from number `first` on. The rows of a batch are sharded over `fsdp`
+    devices, and the tokens of each row over `cp`. Parameters are sharded over both together by their `width`, and over
+    `tp` by heads, feed-forward units and vocabulary.
 
     Attributes:
         fsdp: devices over which parameters and the rows of a batch are sharded (data parallelism).
+        cp: devices over which parameters and the tokens of each row are sharded (context parallelism).
         tp: devices over which heads, feed-forward units and vocabulary are sharded (tensor parallelism).
         first: the number of the first device.
     """
 
     fsdp: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
+    cp: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
     tp: Annotated[int, Ge(1)] = attrs.field(default=1, validator=in_range)
     first: Annotated[int, Ge(0)] = attrs.field(default=0, validator=in_range)
 
     @property
     def span(self) -> range:
         """The numbers of the devices."""
-        return range(self.first, self.first + self.fsdp * self.tp)
+        return range(self.first, self.first + math.prod(self.shape))
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The sizes of `dovetail.devices.mesh.AXES`."""
+        return self.fsdp, self.cp, self.tp
+
+    def product(self, name: str) -> str:
+        """Return the product that is the number of devices in words; `name` is that of the section."""
+        sizes = {"fsdp": self.fsdp, "cp": self.cp, "tp": self.tp}
+        return " times ".join(f"{name}.{axis} = {size}" for axis, size in sizes.items())
 
     @property
     def numbers(self) -> str:
@@ -280,6 +293,7 @@ class RoleMesh:
     """The devices of a role that has some of its own, `reference/mesh.first = 4`; None is what `mesh` says."""
 
     fsdp: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
+    cp: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
     tp: Annotated[int, Ge(1)] | None = attrs.field(default=None, validator=in_range)
     first: Annotated[int, Ge(0)] | None = attrs.field(default=None, validator=in_range)
 

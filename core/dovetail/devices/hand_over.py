@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Sharding
 
 from dovetail.devices.mesh import Devices
-from dovetail.devices.spanning import moved
+from dovetail.devices.spanning import moved, put
 from dovetail.protocols import Weights
 
 
@@ -80,7 +80,7 @@ def copied(value: jax.Array, sharding: Sharding | None) -> jax.Array:
     """
     to = sharding or value.sharding
     if not (to.is_fully_addressable and value.is_fully_addressable):
-        return through_host(value, to)
+        return put(np.asarray(value), to)
     if not to.device_set.isdisjoint(value.sharding.device_set):
         # between overlapping meshes JAX shares buffers despite may_alias=False, but not for equal shardings
         value = jax.device_put(value, value.sharding, may_alias=False)
@@ -96,9 +96,3 @@ def copied_to_host(value: jax.Array, sharding: Sharding | None = None) -> Any:
         return value
     found = np.asarray(value)
     return found if found.flags.owndata else found.copy()  # on CPUs it may be a view of memory that an update reuses
-
-
-def through_host(value: jax.Array, sharding: Sharding) -> jax.Array:
-    """Return an array with this sharding, created from a copy in host memory."""
-    whole = np.asarray(value)
-    return jax.make_array_from_callback(value.shape, sharding, lambda index: whole[index])

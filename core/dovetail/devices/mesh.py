@@ -1,4 +1,4 @@
-"""The device mesh: parameters are sharded by the names of their axes, batches by rows."""
+"""The device mesh: parameters are sharded by the names of their axes, batches by rows, and rows by tokens."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ from dovetail.protocols import Axes
 from dovetail.registry import plugin_manager
 from dovetail.registry.calls import tell
 
-CUT: Final = {"width": "fsdp", "vocab": "tp", "ffn": "tp", "heads": "tp", "kv_heads": "tp"}
-"""Logical axis of a parameter -> mesh axis over which it is sharded."""
-
 ROWS: Final = "fsdp"
 """The mesh axis over which the rows of a batch are sharded."""
+TOKENS: Final = "cp"
+"""The mesh axis over which the tokens of each row are sharded in forward and backward passes."""
+EACH: Final = (ROWS, TOKENS)
+"""The mesh axes over which a model's activations are sharded, which have one row per token."""
 
+CUT: Final = {"width": EACH, "vocab": ("tp",), "ffn": ("tp",), "heads": ("tp",), "kv_heads": ("tp",)}
+"""Logical axis of a parameter -> mesh axes over which it is sharded."""
 
-AXES: Final = (ROWS, "tp")
-KINDS: Final = (AxisType.Auto, AxisType.Auto)
+AXES: Final = (*EACH, "tp")
+KINDS: Final = (AxisType.Auto,) * len(AXES)
 """jax.make_mesh makes axes explicit by default, which with_sharding_constraint refuses."""
 
 DIVISORS: Final = 12
@@ -71,8 +74,7 @@ class Devices:
             return cls(None)
 
         def made(each: Mesh) -> jax.sharding.Mesh:
-            chosen = [there[number] for number in each.span]
-            return jax.make_mesh((each.fsdp, each.tp), AXES, KINDS, devices=chosen)
+            return jax.make_mesh(each.shape, AXES, KINDS, devices=[there[number] for number in each.span])
 
         others = {role: cls(made(each), each.span) for role, each in apart.items()}
         return cls(made(settings), settings.span, others)
@@ -81,7 +83,7 @@ class Devices:
     def abstract(cls, settings: Mesh, apart: Mapping[str, Mesh] = NOBODY) -> Devices:
         """Return abstract meshes for computing sizes; the devices need not exist."""
         others = {role: cls.abstract(each) for role, each in apart.items()}
-        return cls(AbstractMesh((settings.fsdp, settings.tp), AXES, KINDS), settings.span, others)
+        return cls(AbstractMesh(settings.shape, AXES, KINDS), settings.span, others)
 
     def of(self, role: str) -> Devices:
         """Return the devices of a role."""
@@ -93,7 +95,7 @@ class Devices:
         if not isinstance(self.mesh, jax.sharding.Mesh) or self.mesh.size == 1:
             return self
         chosen = self.mesh.devices.flatten()[:1].tolist()
-        return Devices(jax.make_mesh((1, 1), AXES, KINDS, devices=chosen), self.span[:1])
+        return Devices(jax.make_mesh((1, 1, 1), AXES, KINDS, devices=chosen), self.span[:1])
 
     @property
     def parts(self) -> int:
@@ -119,15 +121,16 @@ class Devices:
     def place(self, axes: Axes | None, shape: tuple[int, ...]) -> Sharding | None:
         """Return the sharding of a parameter; see `dovetail.protocols.Place`.
 
-        A dimension is not sharded if the size of its mesh axis does not divide it, or if an earlier dimension already
-        uses that mesh axis.
+        A dimension is not sharded if the size of its mesh axes does not divide it, or if an earlier dimension already
+        uses them.
         """
         if self.mesh is None:
             return None
-        spec: list[str | None] = []
+        spec: list[tuple[str, ...] | None] = []
         for name, size in zip(axes or (), shape, strict=False):
-            axis = CUT.get(name or "")
-            spec.append(axis if axis and axis not in spec and size % self.mesh.shape[axis] == 0 else None)
+            over = CUT.get(name or "", ())
+            ways = math.prod(self.mesh.shape[axis] for axis in over)
+            spec.append(over if over and over not in spec and size % ways == 0 else None)
         return NamedSharding(self.mesh, PartitionSpec(*spec))
 
     def spread(self, state: nnx.State) -> nnx.State:
@@ -152,12 +155,10 @@ class Devices:
 
 def _check_there(settings: Mesh, name: str, there: Sequence[Any]) -> None:
     if settings.span.stop > len(there):
-        wanted = len(settings.span)
         begin = f" from {name}.first = {settings.first} on" if settings.first else ""
         raise ConfigError(
-            f"{name}.fsdp = {settings.fsdp} times {name}.tp = {settings.tp} needs {wanted}"
-            f" device{'s' * (wanted > 1)}{begin}; there {'is' if len(there) == 1 else 'are'} {len(there)}"
-            f" ({there[0].platform})"
+            f"{settings.product(name)} needs {len(settings.span)} device{'s' * (len(settings.span) > 1)}{begin};"
+            f" there {'is' if len(there) == 1 else 'are'} {len(there)} ({there[0].platform})"
         )
 
 
@@ -172,9 +173,9 @@ def _check_several(settings: Mesh, there: Sequence[Any], apart: Mapping[str, Mes
         )
     if len(settings.span) < len(there):
         raise ConfigError(
-            f"mesh.fsdp = {settings.fsdp} times mesh.tp = {settings.tp} uses {len(settings.span)} of the {len(there)}"
-            f" devices of {jax.process_count()} processes, and a process without a part in the mesh has nothing to do:"
-            f" set mesh.fsdp = {len(there) // settings.tp}, or start fewer processes"
+            f"{settings.product('mesh')} uses {len(settings.span)} of the {len(there)} devices of"
+            f" {jax.process_count()} processes, and a process without a part in the mesh has nothing to do: set"
+            f" mesh.fsdp = {len(there) // (settings.cp * settings.tp)}, or start fewer processes"
         )
 
 
@@ -204,26 +205,46 @@ def keep_rows_cut(micros: Any) -> Any:
     """Keep the rows of [micro-batch, row, ...] arrays sharded over the devices, in a compiled function with a mesh."""
     if jax.sharding.get_abstract_mesh().empty:
         return micros
-    spec = PartitionSpec(None, ROWS)
-    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, spec), micros)
+    return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, PartitionSpec(None, ROWS)), micros)
 
 
 def rows_cut(array: jax.Array) -> jax.Array:
-    """Keep the first axis of activations, rows or their tokens, sharded over the devices as the rows of a batch are.
+    """Keep the first axis of activations, tokens or rows of one, sharded over the devices that share a batch.
 
     Otherwise what a compiled function computes from a parameter that is sharded over its width would be sharded over
     the width too: every device would have all rows, and sums over the width would travel. Nothing changes if the
     devices do not divide the axis.
     """
-    if row_parts(array.shape[0]) == 1:
-        return array
-    return jax.lax.with_sharding_constraint(array, PartitionSpec(ROWS))
+    cut = parts_of(array.shape[0], *EACH) > 1
+    return jax.lax.with_sharding_constraint(array, PartitionSpec(EACH)) if cut else array
 
 
-def row_parts(rows: int) -> int:
-    """Return the number of devices over which so many rows are sharded, in a compiled function."""
+def parts_of(count: int, *axes: str) -> int:
+    """Return the number of parts into which these axes of the mesh cut so many rows or tokens, in a compiled function.
+
+    It is 1 without a mesh, and if the devices do not divide the number.
+    """
     mesh = jax.sharding.get_abstract_mesh()
-    return 1 if mesh.empty or rows % mesh.shape[ROWS] else mesh.shape[ROWS]
+    ways = 1 if mesh.empty else math.prod(mesh.shape[axis] for axis in axes)
+    return 1 if count % ways else ways
+
+
+def by_device(array: jax.Array, parts: int) -> jax.Array:
+    """Return [device, position, ...]: the positions of [seq, token, ...] that each device has, one row after another.
+
+    A device has the `parts`-th part of each of its rows; `parts` divides the number of tokens. In this order one row
+    per position, [device x position, ...], is sharded over `EACH` as rows and tokens are, and nothing travels.
+    """
+    (seq, token), rows = array.shape[:2], parts_of(len(array), ROWS)
+    cut = array.reshape(rows, seq // rows, parts, token // parts, *array.shape[2:])
+    return cut.swapaxes(1, 2).reshape(rows * parts, -1, *array.shape[2:])
+
+
+def by_row(array: jax.Array, seq: int, parts: int) -> jax.Array:
+    """Undo `by_device`: return the [seq, token, ...] array of [device x position, ...]."""
+    rows = parts_of(seq, ROWS)
+    cut = array.reshape(rows, parts, seq // rows, -1, *array.shape[1:])
+    return cut.swapaxes(1, 2).reshape(seq, -1, *array.shape[1:])
 
 
 def to_host(tree: Any) -> Any:

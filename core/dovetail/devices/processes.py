@@ -71,14 +71,9 @@ def told_arrays(make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarr
 
 def after_first(make: Callable[[], T]) -> T:
     """Call a function in process 0, and afterwards in the others, which can read the files that it has written."""
-    if not several():
-        return make()
-    if not is_first():
-        told(lambda: None)
-        return make()
-    made = make()
+    made = make() if is_first() else None
     told(lambda: None)
-    return made
+    return made if is_first() else make()  # pyright: ignore[reportReturnType]
 
 
 def told_bytes(mine: bytes) -> bytes:

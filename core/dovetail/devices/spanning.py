@@ -43,11 +43,9 @@ def shared(tree: Any, mesh: Any) -> Any:
     if not several():
         return tree
     everywhere = NamedSharding(mesh, PartitionSpec())
-    return jax.tree.map(lambda x: put(x, everywhere) if _is_own(x) else x, tree)
-
-
-def _is_own(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and leaf.is_fully_addressable
+    return jax.tree.map(
+        lambda x: put(x, everywhere) if isinstance(x, jax.Array) and x.is_fully_addressable else x, tree
+    )
 
 
 def whole(tree: Any) -> Any:

@@ -107,8 +107,8 @@ class LanguageModel(Protocol):
     """A decoder: an `nnx.Module` without mutable state.
 
     A parameter may name its logical axes, `nnx.Param(kernel, axes=("width", "ffn"))`, with one name or None for each
-    dimension; a mesh shards parameters by these names: `width` over `mesh.fsdp`, and `vocab`, `ffn`, `heads` and
-    `kv_heads` over `mesh.tp`. A dimension with another name stays whole, as one with None does.
+    dimension; a mesh shards parameters by these names: `width` over `mesh.fsdp` and `mesh.cp`, and `vocab`, `ffn`,
+    `heads` and `kv_heads` over `mesh.tp`. A dimension with another name stays whole, as one with None does.
 
     What a model may be able to do beside this, it says in attributes: see `Traits`.
 

@@ -171,12 +171,14 @@ def assemble(config: Config) -> Algorithm:
         for name in ("kl", "entropy")
     }
     schedule = next((part("schedule", choice) for choice in config.several("train.schedule")), None)
-    follow = {role: _follow(role, config) for role in plan.roles if role != CRITIC}
+    following = {
+        role: part(f"follower.{role}", config.choice(f"roles.{role}")) for role in plan.roles if role != CRITIC
+    }
     hyper = _hyper(
         [*(each for _, each in bound), *fields.values(), *([schedule] if schedule else [])], optimisers.values()
     )
     hyper["train"] |= traced({"temperature": config.sampling.temperature})
-    hyper |= {each.part.role: traced(each.part.floats) for each in follow.values()}
+    hyper |= {each.role: traced(each.floats) for each in following.values()}
     return Algorithm(
         # compiled programs do not depend on the task or the rewards, so runs that differ in these share them
         plan=attrs.evolve(plan, calls=tuple(call for call in plan.calls if call.reads_fields)),
@@ -185,7 +187,7 @@ def assemble(config: Config) -> Algorithm:
         penalties=_terms(bound, POLICY, "token_rewards"),
         fields=fields,
         optimisers=optimisers,
-        follow=follow,
+        follow={role: Follow(role=role, part=each) for role, each in following.items()},
         controllers=controllers,
         schedule=schedule,
         monitor=tuple(choice.component.name for choice in config.several("train.monitor")),
@@ -237,10 +239,6 @@ def _part_of(call: Call, config: Config) -> Part:
 def _field(name: str, config: Config, plan: Plan) -> Part:
     choice = config.component("field", name)
     return attrs.evolve(part(f"field.{name}", choice), renames=likened(choice.component.reads, plan.compared))
-
-
-def _follow(role: str, config: Config) -> Follow:
-    return Follow(role=role, part=part(f"follower.{role}", config.choice(f"roles.{role}")))
 
 
 def _sizes(config: Config, plan: Plan) -> Sizes:

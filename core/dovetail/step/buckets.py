@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from dovetail.arrays import full_precision
-from dovetail.devices.mesh import keep_rows_cut, row_parts
+from dovetail.devices.mesh import ROWS, keep_rows_cut, parts_of
 from dovetail.kinds import FIELDS
 from dovetail.plan.roles import INPUTS
 from dovetail.step.algorithm import Sizes
@@ -137,7 +137,7 @@ class Buckets:
         """
         (rows, tokens), prompt = batch["tokens"].shape, batch["prompt_tokens"].shape[1]
         unsorted, together = min(sizes.micro_batch_size, rows), sizes.rows_per_prompt
-        parts = row_parts(unsorted)
+        parts = parts_of(unsorted, ROWS)
         # from shapes alone, as lengths are not known when this is compiled
         size = -(-max(1, unsorted // 2) // parts) * parts
         left = (unsorted - size) * tokens + -(-unsorted // together) * prompt

@@ -13,7 +13,7 @@ from flax import nnx
 from jaxtyping import Array, Float, Int, Key, Shaped
 
 from dovetail.arrays import full_precision
-from dovetail.devices.mesh import keep_rows_cut, row_parts, rows_cut
+from dovetail.devices.mesh import ROWS, TOKENS, by_device, by_row, keep_rows_cut, parts_of, rows_cut
 from dovetail.kinds.fields import LOGITS
 from dovetail.plan.compared import KEPT
 from dovetail.plan.routing import CHOICES
@@ -292,13 +292,12 @@ def _in_chunks(
     keep those of all chunks, [seq, token, vocab].
     """
     rows, columns = arrays["tokens"].shape
-    parts = row_parts(rows)
-    pieces = {name: _cut(array, parts, at_once // parts) for name, array in arrays.items()}
+    pieces = {name: _cut(array, at_once) for name, array in arrays.items()}
     if pieces["tokens"].shape[0] == 1:
         values = jax.tree.map(lambda value: value[None], evaluate({name: piece[0] for name, piece in pieces.items()}))
     else:
         values = jax.lax.map(jax.checkpoint(evaluate), pieces)
-    return {name: _together(value, parts, rows, columns) for name, value in values.items()}
+    return {name: _together(value, rows, columns) for name, value in values.items()}
 
 
 def _evaluated(
@@ -321,25 +320,31 @@ def _evaluated(
     return found
 
 
-def _cut(array: Shaped[Array, "seq token ..."], parts: int, at_once: int) -> Shaped[Array, "chunk position ..."]:
-    """Cut positions into equal chunks with as many from each of the parts of the rows; the last one is padded.
+def _cut(array: Shaped[Array, "seq token ..."], at_once: int) -> Shaped[Array, "chunk position ..."]:
+    """Cut positions into equal chunks with as many from each device; the last one is padded, as is the end of a row.
 
-    So each device computes the logits of its own rows, `at_once` at a time.
+    So each device computes the logits of its own positions, `at_once` at a time on all devices together.
     """
-    positions = array.shape[0] * array.shape[1] // parts
-    size = min(positions, max(1, at_once))
+    cp = parts_of(0, TOKENS)
+    flat = by_device(_padded(array, -array.shape[1] % cp), cp)
+    parts, positions = flat.shape[:2]
+    size = min(positions, max(1, at_once // parts))
     count = -(-positions // size)
-    flat = array.reshape(parts, positions, *array.shape[2:])
-    padded = jnp.pad(flat, [(0, 0), (0, count * size - positions)] + [(0, 0)] * (flat.ndim - 2))
-    by_chunk = jnp.swapaxes(padded.reshape(parts, count, size, *array.shape[2:]), 0, 1)
+    by_chunk = jnp.swapaxes(_padded(flat, count * size - positions).reshape(parts, count, size, *array.shape[2:]), 0, 1)
     return by_chunk.reshape(count, parts * size, *array.shape[2:])
 
 
-def _together(array: Shaped[Array, "chunk position"], parts: int, rows: int, columns: int) -> Array:
+def _together(array: Shaped[Array, "chunk position"], rows: int, columns: int) -> Array:
     """Return the [seq, token] array of which these are the chunks."""
-    chunks = array.shape[0]
-    by_part = jnp.swapaxes(array.reshape(chunks, parts, -1), 0, 1).reshape(parts, -1)
-    return by_part[:, : rows * columns // parts].reshape(rows, columns)
+    cp = parts_of(0, TOKENS)
+    parts, width = parts_of(rows, ROWS) * cp, -(-columns // cp) * cp
+    by_part = jnp.swapaxes(array.reshape(len(array), parts, -1), 0, 1).reshape(parts, -1)
+    return by_row(by_part[:, : rows * width // parts].reshape(-1), rows, cp)[:, :columns]
+
+
+def _padded(array: Array, more: int) -> Array:
+    """Append zeros to the second axis."""
+    return jnp.pad(array, [(0, 0), (0, more)] + [(0, 0)] * (array.ndim - 2)) if more else array
 
 
 class ValueModel(nnx.Module):

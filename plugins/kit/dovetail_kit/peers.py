@@ -41,6 +41,7 @@ PEERS: Final[dict[str, str]] = {
     "run.sinks": "report_to logger wandb mlflow tensorboard trackio",
     "eval.every": "eval_steps test_freq eval_strategy",
     "mesh.fsdp": "n_gpus_per_node",
+    "mesh.cp": "ulysses_sequence_parallel_size context_parallel_size ring attention",
     "mesh.tp": "tensor_model_parallel_size",
     "memory.reference": "param_offload",
     "memory.optimizer": "optimizer_offload",

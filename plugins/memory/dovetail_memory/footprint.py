@@ -15,7 +15,7 @@ from flax import nnx
 from jax.sharding import NamedSharding
 
 from dovetail.config import Config
-from dovetail.devices.mesh import ROWS, Devices
+from dovetail.devices.mesh import EACH, Devices
 from dovetail.plan.placement import samples_here
 from dovetail.plan.roles import CRITIC, INPUTS, POLICY, ROLLOUT
 from dovetail.protocols import Settled, Weights
@@ -27,7 +27,7 @@ from dovetail.step.update import Trained
 from dovetail.training.models import Models, in_mode
 from dovetail_memory.device import base
 from dovetail_memory.liveness import Traced, traced
-from dovetail_memory.micro_batch import Work, in_update
+from dovetail_memory.micro_batch import Work, in_update, part_of, shares
 
 PER_OPERATION: Final = 20 << 10
 """Bytes of all compiled programs of a run in the host's memory, per operation of its updates (measured, see
@@ -180,12 +180,13 @@ class Footprint:
         alone = self._of_one_device(settled, parts)
         own = {POLICY: in_mode(graphdef, weights, settled.mode)}
         scoring = Scoring(algorithm=alone.apply(self.algorithm), graphdefs=own, roles=(role,))
-        batch = self._batch(alone.micro_batch_size, parts)
+        batch = self._batch(role, alone.micro_batch_size)
 
         def passes(weights: Any, batch: Any, hyper: Any) -> Any:
             return scoring({role: weights}, batch, hyper)
 
-        return traced(passes, weights, batch, self.algorithm.hyper).peak - _bytes(weights)
+        found = traced(passes, weights, batch, self.algorithm.hyper).peak - _bytes(weights)
+        return found + self._keys_of_others(role, graphdef, weights, alone.micro_batch_size)
 
     def _trained(self, model: str) -> tuple[Weights, Any]:
         """Return the shapes of a model's weights and of its optimiser's state, which take a quarter of a second."""
@@ -206,18 +207,34 @@ class Footprint:
         found = traced(function, *arguments, donated=1, gathered=gathered)
         held = self.devices.of(model).bytes(weights) + sum(of_params) * (jax.default_backend() == "cpu")
         elsewhere = (1 - held / _bytes(weights)) * 4 * sum(leaf.size for leaf in jax.tree.leaves(weights))
-        return attrs.evolve(found, peak=found.peak - _bytes(arguments[:3]) - int(elsewhere))
+        graphdef = (self.models.shapes() if model == POLICY else self.models.critic_shapes())[0]
+        rows = self._of_one_device(settled, self.devices.of(model).parts).micro_batch_size
+        keys = self._keys_of_others(model, graphdef, self._trained(model)[0], rows)
+        return attrs.evolve(found, peak=found.peak - _bytes(arguments[:3]) - int(elsewhere) + keys)
+
+    def _keys_of_others(self, role: str, graphdef: Any, weights: Weights, rows: int) -> int:
+        """Return the bytes of the keys and values of one layer that a device gathers from those with the same rows.
+
+        Attention reads those of whole rows; their gradients are in float32 until each device has added up its own.
+        """
+        mesh, model = self.config.mesh_of(role), nnx.merge(graphdef, *weights)
+        if mesh.cp == 1:
+            return 0
+        decoder = model.trunk if role == CRITIC else model
+        tokens = self.config.train.max_prompt_tokens + self.config.sampling.max_tokens
+        each = max(jax.tree.leaves(jax.eval_shape(lambda: decoder.init_cache(rows, tokens))), key=lambda x: x.size)
+        return 2 * each.size * (each.dtype.itemsize + 4) * (mesh.cp - 1) // (mesh.cp * mesh.tp)
 
     def _gathered(self, model: str, weights: Any) -> list[int]:
-        """Return, for each array, the bytes that a device collects from those that share the rows of a batch."""
+        """Return, for each array, the bytes that a device collects from those that share a batch."""
         devices = self.devices.of(model)
 
         def elsewhere(variable: nnx.Variable) -> int:
             value = variable.get_value()
             sharding = devices.place(variable.get_metadata().get("axes"), value.shape)
-            if not isinstance(sharding, NamedSharding) or ROWS not in sharding.spec:
+            if not isinstance(sharding, NamedSharding) or EACH not in sharding.spec:
                 return 0
-            return (devices.parts - 1) * math.prod(sharding.shard_shape(value.shape)) * value.dtype.itemsize
+            return (shares(devices) - 1) * math.prod(sharding.shard_shape(value.shape)) * value.dtype.itemsize
 
         return [elsewhere(each) for each in jax.tree.leaves(weights, is_leaf=lambda x: isinstance(x, nnx.Variable))]
 
@@ -231,7 +248,7 @@ class Footprint:
         step = _proxy(alone.apply(self.algorithm), model, in_mode(graphdef, weights, settled.mode))
         others = {role: self._role_shapes(role) for role in beside}
         graphdefs = {role: in_mode(*self.models.role_shapes(role), settled.mode) for role in beside if self._own(role)}
-        batch, key = self._batch(alone.micro_batch_size, parts), jax.eval_shape(lambda: jax.random.key(0))
+        batch, key = self._batch(model, alone.micro_batch_size), jax.eval_shape(lambda: jax.random.key(0))
         given = Trained(weights.trained, state), weights.frozen, others
         return step(graphdefs), (*given, batch, key, self.algorithm.hyper)
 
@@ -245,10 +262,11 @@ class Footprint:
         """Return the share of one of the devices that divide a micro-batch; it may be less than a group."""
         return attrs.evolve(settled, micro_batch_size=max(1, settled.micro_batch_size // parts))
 
-    def _batch(self, micro: int, parts: int) -> dict[str, jax.ShapeDtypeStruct]:
-        """Return the shapes of the fields that models read, for a few micro-batches of one device."""
-        rows = min(max(1, in_update(self.config).rows // parts), 2 * micro)
-        sizes = {"prompt": self.config.train.max_prompt_tokens, "": self.config.sampling.max_tokens}
+    def _batch(self, role: str, micro: int) -> dict[str, jax.ShapeDtypeStruct]:
+        """Return the shapes of the fields that models read, for a few micro-batches of one of a role's devices."""
+        rows = min(max(1, in_update(self.config).rows // self.devices.of(role).parts), 2 * micro)
+        lengths = {"prompt": self.config.train.max_prompt_tokens, "": self.config.sampling.max_tokens}
+        sizes = {name: part_of(tokens, self.config.mesh_of(role)) for name, tokens in lengths.items()}
         found = {"draw_ids": jax.ShapeDtypeStruct((rows,), jnp.int32)}
         for inputs in INPUTS.values():
             for name, field in inputs.fields.items():
@@ -264,7 +282,7 @@ class Footprint:
         model, train = nnx.merge(graphdef, *weights), self.config.train
         rows = train.prompts_of_round * train.group_size
         cached = cache_bytes(model, self.config, train.prompts_of_round, rows)
-        return (cached + 2 * 4 * rows * model.vocab_size) // self.devices.of(ROLLOUT).parts
+        return (cached + 2 * 4 * rows * model.vocab_size) // shares(self.devices.of(ROLLOUT))
 
     def rough(self, settled: Settled, work: Work) -> int:
         """Return an upper bound of a step's bytes, from the decoder's bytes per token, without tracing an update."""

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 from flax import nnx
 
 from dovetail.config import Config
+from dovetail.config.settings import Mesh
+from dovetail.devices.mesh import EACH, Devices
 from dovetail.plan.sizes import mini_batch_size
 from dovetail.protocols import Traits, Weights
 from dovetail.training.models import in_mode
@@ -32,7 +34,10 @@ MEMORY_SHARE: Final = 0.25
 
 @attrs.frozen(kw_only=True)
 class Work:
-    """The completions of a mini-batch at their greatest lengths; each `group_size` of them share a prompt."""
+    """The completions of a mini-batch at their greatest lengths; each `group_size` of them share a prompt.
+
+    If the tokens of a row are divided over devices, the numbers of tokens are those of one device.
+    """
 
     rows: int
     group_size: int
@@ -95,8 +100,8 @@ def in_update(config: Config, *, whole_groups: bool = False) -> Work:
     return Work(
         rows=mini_batch_size(config),
         group_size=train.group_size,
-        prompt_tokens=train.max_prompt_tokens,
-        max_tokens=config.sampling.max_tokens,
+        prompt_tokens=part_of(train.max_prompt_tokens, config.mesh),
+        max_tokens=part_of(config.sampling.max_tokens, config.mesh),
         whole_groups=whole_groups,
     )
 
@@ -106,9 +111,23 @@ def in_warm_start(config: Config) -> Work:
     return Work(
         rows=config.sft.batch_size,
         group_size=1,
-        prompt_tokens=config.train.max_prompt_tokens,
-        max_tokens=config.sft.max_tokens or config.sampling.max_tokens,
+        prompt_tokens=part_of(config.train.max_prompt_tokens, config.mesh),
+        max_tokens=part_of(config.sft.max_tokens or config.sampling.max_tokens, config.mesh),
     )
+
+
+def shares(devices: Devices) -> int:
+    """Return the number of devices among which the tokens of a batch are divided: all of a row, or parts of it."""
+    return 1 if devices.mesh is None else math.prod(devices.mesh.shape[axis] for axis in EACH)
+
+
+def part_of(tokens: int, mesh: Mesh) -> int:
+    """Return how many of a row's tokens a device has.
+
+    >>> part_of(1023, Mesh(cp=4))
+    256
+    """
+    return -(-tokens // mesh.cp)
 
 
 @functools.lru_cache(maxsize=16)

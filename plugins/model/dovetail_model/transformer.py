@@ -11,11 +11,12 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from dovetail.devices.mesh import rows_cut
+from dovetail.devices.mesh import TOKENS, parts_of, rows_cut
 from dovetail.errors import ConfigError
 from dovetail_model.attention import Attention, View, views
 from dovetail_model.attention.blockwise import SAVED
 from dovetail_model.attention.choice import Shapes, choose
+from dovetail_model.attention.over_devices import by_seq, by_token, dealt, handed_back
 from dovetail_model.cache import Cache, KeyValues, empty_cache
 from dovetail_model.layers.glu import GLU
 from dovetail_model.layers.head import scores
@@ -105,7 +106,9 @@ class Transformer(nnx.Module):
         With `choices`, the experts of each layer with experts in turn, the result has the third part that
         `dovetail.protocols.LanguageModel` describes.
         """
-        spec = self.spec
+        spec, parts, begun, width = self.spec, _parts(tokens, cache), cache, tokens.shape[1]
+        if parts > 1:  # what fills a cache has no keys before it, and needs none to write to
+            cache, (tokens, mask, keys, texts, choices) = None, _filled(2 * parts, tokens, mask, keys, texts, choices)
         shared, own = (0 if kept is None else kept.valid.shape[1] for kept in (prefix, cache))
         shapes = Shapes(
             tokens=tokens.shape[1],
@@ -113,26 +116,30 @@ class Transformer(nnx.Module):
             prefix=shared,
             packed=texts is not None,
             decoding=cache is not None,
+            parts=parts,
         )
         how = choose(spec, shapes)
-        seen = views(spec.layers, spec.head_dim, mask, cache, prefix, keys, texts=texts, how=how)
-        x = self.embedding[...][tokens.reshape(-1)].astype(spec.dtype)
+        seen = views(spec.layers, spec.head_dim, mask, cache, prefix, keys, texts=texts, how=how, parts=parts)
+        x = self.embedding[...][by_token(dealt(tokens, parts), parts)].astype(spec.dtype)
         if spec.embedding_scale != 1:
             x = x * jnp.asarray(spec.embedding_scale, spec.dtype)
         x = rows_cut(x)
-        layers, chosen, given = [], [], _by_layer(spec, choices)
+        layers, chosen, given = [], [], _by_layer(spec, choices, parts)
         for number, (block, layer) in enumerate(zip(self.blocks, spec.layers, strict=True)):
             past, shared = (None if kept is None else kept.layers[number] for kept in (cache, prefix))
             x, present, experts = _run(block, spec.remat, x, seen[layer], past, shared, given.get(number))
             x = rows_cut(x)
             layers.append(present)
             chosen.append(experts)
-        hidden = self.norm(x).reshape(*tokens.shape, self.width)
-        cache = None if cache is None else cache.extend(tuple(layers), mask)
+        hidden = handed_back(by_seq(self.norm(x), len(tokens), parts), parts)[:, :width]
+        if begun is not None:
+            layers = layers if parts == 1 else jax.tree.map(lambda x: handed_back(x, parts)[:, :width], layers)
+            cache = begun.extend(tuple(layers), mask[:, :width])
         if choices is None:
             return hidden, cache
         together = jnp.concatenate([experts for experts in chosen if experts is not None], axis=1)
-        return hidden, cache, together.astype(choices.dtype).reshape(choices.shape)
+        own = handed_back(by_seq(together.astype(choices.dtype), len(tokens), parts), parts)
+        return hidden, cache, own[:, :width]
 
     @property
     def heads(self) -> int:
@@ -207,12 +214,34 @@ def decoder_of(model: nnx.Module) -> Transformer:
     return model
 
 
-def _by_layer(spec: Spec, choices: Int[Array, "seq token choice"] | None) -> dict[int, Int[Array, "row choice"]]:
+def _parts(tokens: Int[Array, "seq token"], cache: Cache | None) -> int:
+    """Return the number of devices over which the tokens of a row are cut: 1 if they continue rows that are stored.
+
+    Decoding divides rows over these devices, too, so that none of them has to ask the others for keys.
+    """
+    width = tokens.shape[1]
+    is_begun = cache is not None and cache.valid.shape[1] != width
+    return 1 if width == 1 or is_begun else parts_of(0, TOKENS)
+
+
+def _filled(size: int, tokens: Any, mask: Any, *others: Any) -> tuple[Any, ...]:
+    """Pad rows to a multiple of `size` tokens, which nothing sees; what is None stays so."""
+    more = -tokens.shape[1] % size
+
+    def filled(x: Any) -> Any:
+        return x if x is None else jnp.concatenate([x, jnp.repeat(x[:, -1:], more, axis=1)], axis=1)
+
+    return filled(tokens), jnp.pad(mask, ((0, 0), (0, more))), *map(filled, others)
+
+
+def _by_layer(
+    spec: Spec, choices: Int[Array, "seq token choice"] | None, parts: int
+) -> dict[int, Int[Array, "row choice"]]:
     """Return the given experts of each layer that has experts, by its number."""
     if choices is None or spec.sparsity is None:
         return {}
     layers, chosen = spec.sparsity.layers, spec.sparsity.chosen
-    by_layer = choices.astype(jnp.int32).reshape(-1, len(layers), chosen)
+    by_layer = by_token(dealt(choices.astype(jnp.int32), parts), parts).reshape(-1, len(layers), chosen)
     return {number: by_layer[:, index] for index, number in enumerate(sorted(layers))}
 
 

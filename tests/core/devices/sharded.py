@@ -1,6 +1,7 @@
 """Run by test_mesh.py in a process with eight devices: one step of collection and update under several meshes.
 
-Its arguments are a file to write, the name of a variant, and meshes such as 4x2; without a variant it measures memory.
+Its arguments are a file to write, the name of a variant, and meshes such as 4x1x2 (fsdp, cp and tp); without a variant
+it measures memory.
 """
 
 import sys
@@ -21,7 +22,9 @@ from dovetail.step.update import Trained, Update, mini_batches
 from dovetail.training.models import Models
 
 VOCAB = 32
-MESHES = ((1, 1), (8, 1), (1, 2), (4, 2))
+LONG = (1, 2048)
+"""One row, whose prompt and completion have so many tokens."""
+MESHES = ((1, 1, 1), (8, 1, 1), (1, 1, 2), (4, 1, 2), (1, 2, 1), (1, 4, 1), (2, 2, 2))
 FULL = ("train.policy_loss=ppo", "train.kl_coef=0.1", "train.advantage=gae", "train.mini_batch_size=8")
 VARIANTS = {
     "full": FULL,
@@ -33,12 +36,10 @@ VARIANTS = {
 PLAIN = ("train.optimizer=sgd", "train.lr=1.0", "train.max_grad_norm=1e9", "train.lr_schedule=constant")
 
 
-def step(overrides, fsdp, tp):
+def step(overrides, fsdp, cp, tp):
     """Return the gradients of policy and critic (SGD's change of the parameters) and the loss."""
-    config = load(
-        None,
-        ["train.prompts=2", "train.group_size=4", *MODEL, *PLAIN, *overrides, f"mesh.fsdp={fsdp}", f"mesh.tp={tp}"],
-    )
+    mesh = (f"mesh.fsdp={fsdp}", f"mesh.cp={cp}", f"mesh.tp={tp}")
+    config = load(None, ["train.prompts=2", "train.group_size=4", *MODEL, *PLAIN, *overrides, *mesh])
     devices = Devices.open(config.mesh)
     with devices.use():
         algorithm = assemble(config)
@@ -64,16 +65,17 @@ def step(overrides, fsdp, tp):
     return found | {"cut": np.int32(cut)}
 
 
-def temporary(fsdp, vocabulary=VOCAB):
-    """Return the bytes that a device needs beside the parameters and their gradients for 64 rows of 64 tokens.
+def temporary(fsdp=1, cp=1, *, shape=(64, 32), vocabulary=VOCAB):
+    """Return the bytes that a device needs beside the parameters and their gradients.
 
-    With a vocabulary that is not the task's own, that of the output layer too.
+    `shape` is that of prompts, and of completions. With a vocabulary that is not the task's own, the result is that of
+    the output layer too.
     """
-    config = load(None, [*MODEL, f"mesh.fsdp={fsdp}"])
+    config = load(None, [*MODEL, f"mesh.fsdp={fsdp}", f"mesh.cp={cp}"])
     devices, algorithm = Devices.open(config.mesh), assemble(config)
     with devices.use():
         graphdef, weights = Models(config=config, devices=devices, vocab_size=vocabulary).policy()
-        tokens, seen = (devices.rows(np.ones((64, 32), dtype)) for dtype in (np.int32, np.bool_))
+        tokens, seen = (devices.rows(np.ones(shape, dtype)) for dtype in (np.int32, np.bool_))
         batch = {"prompt_tokens": tokens, "tokens": tokens, "prompt_mask": seen, "mask": seen}
         logps = {"logps": algorithm.fields["logps"]}
 
@@ -101,5 +103,7 @@ if __name__ == "__main__":
         found = {
             "activations": np.array([temporary(fsdp) for fsdp in (1, 8)]),
             "logits": np.array([temporary(fsdp, vocabulary=4096) for fsdp in (1, 8)]),
+            "activations of a long row": np.array([temporary(cp=cp, shape=LONG) for cp in (1, 8)]),
+            "logits of a long row": np.array([temporary(cp=cp, shape=LONG, vocabulary=4096) for cp in (1, 8)]),
         }
     np.savez(path, **found)

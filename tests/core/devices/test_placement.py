@@ -109,8 +109,8 @@ def test_a_reward_with_a_model_computes_where_the_sampler_may():
 def test_devices_that_are_not_there_are_refused():
     with pytest.raises(
         ConfigError,
-        match=r"reference/mesh.fsdp = 2 times reference/mesh.tp = 1 needs 2 devices from reference/mesh.first = 999"
-        r" on; there (is|are) \d+ \(cpu\)",
+        match=r"reference/mesh.fsdp = 2 times reference/mesh.cp = 1 times reference/mesh.tp = 1 needs 2 devices from"
+        r" reference/mesh.first = 999 on; there (is|are) \d+ \(cpu\)",
     ):
         Devices.open(Mesh(), {"reference": Mesh(fsdp=2, first=999)})
 

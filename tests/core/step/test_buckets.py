@@ -150,7 +150,7 @@ def test_the_rows_of_a_micro_batch_are_as_many_on_each_device(devices, micro_bat
         epochs=1, group_size=8, mini_batch_size=64, micro_batch_size=micro_batch_size, length_buckets=4, segments=1
     )
     batch = {"tokens": jnp.zeros((64, 16), jnp.int32), "prompt_tokens": jnp.zeros((64, 4), jnp.int32)}
-    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((devices, 1), AXES, KINDS)):
+    with jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((devices, 1, 1), AXES, KINDS)):
         buckets = Buckets.of(sizes, batch)
     assert buckets.size == size
     rows = {buckets._rows_of(width) for width in buckets.widths}

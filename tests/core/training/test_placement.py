@@ -55,6 +55,7 @@ ACROSS = (
     "rollout/mesh.tp=1",
     "rollout/mesh.first=2",
     "reference/mesh.fsdp=1",
+    "reference/mesh.cp=2",
     "reference/mesh.first=4",
     "critic/mesh.tp=1",
     "critic/mesh.first=3",

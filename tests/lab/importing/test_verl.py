@@ -91,6 +91,22 @@ def test_grpo_with_kl_in_the_loss_on_several_devices(tmp_path):
     assert (config.train.steps, config.eval.every) == (100, 5)
 
 
+@pytest.mark.parametrize("where", ["", "fsdp_config."])
+def test_devices_that_share_a_row_are_no_further_rows(tmp_path, where):
+    more = f"""actor_rollout_ref.actor.{where}ulysses_sequence_parallel_size=4 trainer.n_gpus_per_node=8 \\
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 critic.ulysses_sequence_parallel_size=4 """
+    found = of(tmp_path, more)
+    assert (found.config.mesh.fsdp, found.config.mesh.cp, found.config.train.micro_batch_size) == (2, 4, 4)
+    assert "divided by ulysses_sequence_parallel_size" in found.text
+    assert "mesh.cp" in found.left("critic.ulysses_sequence_parallel_size")
+
+
+def test_a_row_on_one_device_sets_nothing(tmp_path):
+    found = of(tmp_path, "actor_rollout_ref.actor.ulysses_sequence_parallel_size=1 trainer.n_gpus_per_node=8 ")
+    assert "mesh.cp" not in found.text
+    assert found.config.mesh.fsdp == 8
+
+
 @pytest.mark.parametrize(
     ("more", "name", "params"),
     [

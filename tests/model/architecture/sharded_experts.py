@@ -1,4 +1,4 @@
-"""Run by test_qwen3_moe.py in a process with several devices: the loss and its gradients on one of them and on four."""
+"""Run by test_qwen3_moe.py in a process with several devices: the loss and its gradients on one of them and on all."""
 
 import jax
 import jax.numpy as jnp
@@ -33,4 +33,6 @@ def on(mesh):
 if __name__ == "__main__":
     alone = on(Mesh())
     assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(alone[1].blocks[0].ffn.experts)) > 1e-3
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), alone, on(Mesh(fsdp=2, tp=2)))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), alone, on(Mesh(fsdp=2, cp=2, tp=2))
+    )

@@ -21,6 +21,7 @@ HALF = attrs.evolve(PLAIN, dtype="bfloat16", head_dim=64)
 MANY = Shapes(tokens=4096, own=4096)
 ONE = Shapes(tokens=1, own=256, prefix=256, decoding=True)
 PACKED = attrs.evolve(MANY, packed=True)
+CUT = attrs.evolve(MANY, parts=4)
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,7 @@ PACKED = attrs.evolve(MANY, packed=True)
         (HALF, MANY, "tpu", "splash"),
         (HALF, Shapes(tokens=64, own=64), "tpu", "dense"),
         (HALF, PACKED, "cuda", "blockwise"),
+        (HALF, CUT, "cuda", "blockwise"),
         (HALF, Shapes(tokens=512, own=512, prefix=256, packed=True), "cuda", "cudnn"),
         (HALF, PACKED, "tpu", "blockwise"),
         (attrs.evolve(PLAIN, attention="blockwise"), Shapes(tokens=64, own=64), "cpu", "blockwise"),
@@ -72,6 +74,7 @@ def test_the_choice(spec, shapes, platform, expected):
         (attrs.evolve(HALF, attention="splash"), Shapes(tokens=64, own=64), "tpu", "reads 128 tokens together"),
         (attrs.evolve(HALF, attention="cudnn"), PACKED, "cuda", r"these rows pack several \(train.packing\)"),
         (attrs.evolve(HALF, attention="splash"), PACKED, "tpu", r"these rows pack several \(train.packing\)"),
+        (attrs.evolve(HALF, attention="cudnn"), CUT, "cuda", r"tokens are cut over 4 devices \(mesh.cp\)"),
     ],
 )
 def test_one_that_does_not_apply_is_refused(spec, shapes, platform, message):

@@ -280,13 +280,13 @@ def test_a_mesh_changes_nothing(tmp_path):
     done = subprocess.run(command, check=False, env=EIGHT, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr[-2000:]
     found = np.load(path)
-    for way in ("1x1:cached", "4x2:cached", "4x2:by_rounds", "4x2:adapted", "4x2:adapted_by_rounds"):
-        expected = "1x1:adapted_by_rounds" if "adapted" in way else "1x1:by_rounds"
+    for way in ("1x1x1:cached", "2x2x2:cached", "2x2x2:by_rounds", "2x2x2:adapted", "2x2x2:adapted_by_rounds"):
+        expected = "1x1x1:adapted_by_rounds" if "adapted" in way else "1x1x1:by_rounds"
         for name in ("tokens", "mask", "turns", "finish"):
             np.testing.assert_array_equal(found[f"{way}:{name}"], found[f"{expected}:{name}"], err_msg=f"{way}, {name}")
         # sums over gathered parts are rounded in another order
         np.testing.assert_allclose(found[f"{way}:logps"], found[f"{expected}:logps"], rtol=1e-5, atol=1e-5, err_msg=way)
-    assert found["4x2:cached:turns"].max() == 3
+    assert found["2x2x2:cached:turns"].max() == 3
 
 
 def test_with_fewer_slots_than_completions_every_round_begins_again():

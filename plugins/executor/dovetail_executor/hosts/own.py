@@ -20,7 +20,7 @@ def own_devices(settings: Mesh) -> Devices:
     """Return a mesh of this process's devices, in a shape as similar as possible to that of all devices."""
     here = jax.local_device_count()
     inner = math.gcd(settings.tp, here)
-    return Devices(jax.make_mesh((here // inner, inner), AXES, KINDS, devices=jax.local_devices()))
+    return Devices(jax.make_mesh((here // inner, 1, inner), AXES, KINDS, devices=jax.local_devices()))
 
 
 def own_copy(state: Any, place: Callable[..., Sharding | None], *, on_host: bool) -> Any:

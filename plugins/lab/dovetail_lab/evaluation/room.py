@@ -14,6 +14,7 @@ from dovetail.protocols import DoesNotFit
 from dovetail.training.models import Models
 from dovetail_memory.device import allowed, base
 from dovetail_memory.footprint import cache_bytes
+from dovetail_memory.micro_batch import shares
 
 
 @attrs.frozen(kw_only=True)
@@ -46,7 +47,7 @@ class Room:
             found["the checkpoint's"] = devices.bytes(weights.trained)
         if self.batch and samples_here(config):
             model, prompts = nnx.merge(graphdef, *weights), self.batch.prompts
-            found["cache"] = cache_bytes(model, config, prompts, prompts * self.batch.samples) // devices.parts
+            found["cache"] = cache_bytes(model, config, prompts, prompts * self.batch.samples) // shares(devices)
         if own := base():
             found["the process itself"] = own
         return found

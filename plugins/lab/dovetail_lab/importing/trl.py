@@ -45,7 +45,9 @@ REASONS: Final = {
     r"fp16|tf32|torch_dtype|model_init_kwargs|attn_implementation": (
         "types are model.pretrained.dtype and model.pretrained.param_dtype, float32 or bfloat16"
     ),
-    r"deepspeed|fsdp.*|ds3_.*|ddp_.*|dataloader_.*|parallelism_config|local_rank": "devices are mesh.fsdp and mesh.tp",
+    r"deepspeed|fsdp.*|ds3_.*|ddp_.*|dataloader_.*|parallelism_config|local_rank": (
+        "devices are mesh.fsdp, mesh.cp (of long rows, as cp_size and sp_size) and mesh.tp"
+    ),
     r"vllm_.*": "vLLM's own settings go into rollout.vllm.flags (docs/engines.md)",
     r"remove_unused_columns|shuffle_dataset|disable_dropout|pad_to_multiple_of|use_liger_kernel|torch_.*|auto_find.*"
     r"|use_transformers_.*|transformers_.*|cache_implementation|trust_remote_code": "there is nothing to set",

@@ -11,6 +11,7 @@ from dovetail_lab.importing.sheet import Sheet, translated
 ACTOR: Final = "actor_rollout_ref.actor"
 ROLLOUT: Final = "actor_rollout_ref.rollout"
 MODEL: Final = "actor_rollout_ref.model"
+ULYSSES: Final = tuple(f"{ACTOR}.{where}ulysses_sequence_parallel_size" for where in ("", "fsdp_config."))
 ESTIMATORS: Final = (
     "gae",
     "grpo",
@@ -59,8 +60,8 @@ REASONS: Final = {
     r"actor_rollout_ref\.rollout\.(gpu_mem|max_|enforce_eager|enable_|load_format|engine_kw|free_cache).*": (
         "vLLM's own settings go into rollout.vllm.flags (docs/engines.md)"
     ),
-    r".*(fsdp|megatron|sequence_parallel|tensor_model|pipeline_model|expert|offload|strategy).*": (
-        "devices are mesh.fsdp and mesh.tp; memory.reference and memory.optimizer keep things on the host"
+    r".*(fsdp|megatron|sequence_parallel|context_parallel|tensor_model|pipeline_model|expert|offload|strategy).*": (
+        "devices are mesh.fsdp, mesh.cp and mesh.tp; memory.reference and memory.optimizer keep things on the host"
     ),
     r"actor_rollout_ref\.model\.use_remove_padding": "rows of one completion are padded unless train.packing is set",
     r".*(use_remove_padding|use_fused|use_liger|use_torch_compile|trust_remote).*": "there is nothing to set",
@@ -272,6 +273,10 @@ def _sizes(sheet: Sheet) -> None:
         f"of {group} completion{'s' * (group > 1)} each",
     )
     devices = sheet.value("trainer.n_gpus_per_node", 8) * sheet.value("trainer.nnodes", 1)
+    cut = next((name for name in ULYSSES if sheet.value(name, 1) > 1), None)
+    if cut:  # the devices that share a row count as one
+        sheet.carry(cut, "mesh.cp")
+        devices //= sheet.value(cut)
     micro = f"{ACTOR}.ppo_micro_batch_size_per_gpu"
     if sheet.value(micro):
         sheet.carry(micro, "train.micro_batch_size", convert=lambda rows: rows * devices, note=f"on {devices} devices")
@@ -279,7 +284,8 @@ def _sizes(sheet: Sheet) -> None:
     if group > 1 and sheet.value(f"{MODEL}.use_remove_padding", False):
         sheet.put("train.packing", True, sheet.said(f"{MODEL}.use_remove_padding"))
     if devices > 1:
-        sheet.put("mesh.fsdp", devices, sheet.said("trainer.n_gpus_per_node", 8))
+        by = f", divided by {cut.rpartition('.')[2]}" if cut else ""
+        sheet.put("mesh.fsdp", devices, sheet.said("trainer.n_gpus_per_node", 8) + by)
     if sheet.value("trainer.total_training_steps"):
         sheet.carry("trainer.total_training_steps", "train.steps")
         sheet.leave("trainer.total_epochs", "trainer.total_training_steps overrides it")

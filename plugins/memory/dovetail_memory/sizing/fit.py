@@ -84,7 +84,7 @@ class Fit:
             raise DoesNotFit(
                 f"a warm start takes {in_bytes(needed)} of each device for parameters, gradients and the optimizer"
                 f" alone, and {in_bytes(may)} may be used; an adapter (train.adapter) trains fewer parameters, and"
-                " mesh.fsdp shards them over more devices. memory.limit, in GiB, says how much may be used"
+                " mesh.fsdp or mesh.cp shards them over more devices. memory.limit, in GiB, says how much may be used"
             )
         return in_warm_start(config).choose(graphdef, weights, devices.parts)
 

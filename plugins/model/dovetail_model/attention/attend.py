@@ -12,6 +12,7 @@ from dovetail_model.attention.blockwise import blockwise
 from dovetail_model.attention.cudnn import IN_ORDER, cudnn
 from dovetail_model.attention.dense import dense
 from dovetail_model.attention.flash_decoding import flash_decoding
+from dovetail_model.attention.over_devices import over_devices
 from dovetail_model.attention.sight import Segment
 from dovetail_model.attention.splash import splash
 
@@ -48,6 +49,7 @@ def attend(
     scale: float,
     cap: float | None = None,
     how: str = "dense",
+    parts: int = 1,
 ) -> Float[Array, "seq token head head_dim"]:
     """Mix values by the softmax of scaled products: softmax(c tanh(s Q Kᵀ / c)) V over all visible keys.
 
@@ -62,5 +64,7 @@ def attend(
         scale: multiplies the products.
         cap: the soft cap.
         how: the implementation; see `dovetail_model.attention.choice`.
+        parts: the number of devices over which the tokens of a row are cut.
     """
-    return IMPLEMENTATIONS[how](queries, segments, scale=scale, cap=cap)
+    mix = functools.partial(IMPLEMENTATIONS[how], scale=scale, cap=cap)
+    return mix(queries, segments) if parts == 1 else over_devices(mix, queries, segments, parts)

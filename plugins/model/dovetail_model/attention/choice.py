@@ -40,6 +40,7 @@ class Shapes:
         prefix: keys shared with other rows.
         packed: whether rows pack several texts.
         decoding: whether earlier keys are in a cache, so that there is no backward pass.
+        parts: devices over which the tokens of a row are cut.
     """
 
     tokens: int
@@ -47,6 +48,7 @@ class Shapes:
     prefix: int = 0
     packed: bool = False
     decoding: bool = False
+    parts: int = 1
 
     @property
     def keys(self) -> int:
@@ -93,6 +95,8 @@ def obstacle(name: str, spec: Spec, shapes: Shapes, platform: str) -> str | None
 def _cudnn_obstacle(spec: Spec, shapes: Shapes, platform: str) -> str | None:
     if platform != "cuda":
         return f"cuDNN is NVIDIA's, and this is {platform}"
+    if shapes.parts > 1:
+        return f"its kernel reads whole rows, and their tokens are cut over {shapes.parts} devices (mesh.cp)"
     if spec.dtype != "bfloat16":
         return f"its kernel computes in 16 bits, and dtype = '{spec.dtype}'"
     if spec.attention_cap is not None:

@@ -8,6 +8,7 @@ from flax import nnx
 from jaxtyping import Array, Float
 
 from dovetail_model.attention.attend import attend
+from dovetail_model.attention.over_devices import by_seq, by_token
 from dovetail_model.attention.sight import Segment, by_head
 from dovetail_model.attention.view import View
 from dovetail_model.cache import KeyValues
@@ -52,15 +53,15 @@ class Attention(nnx.Module):
             queries, keys = _normed(queries, self.query_norm), _normed(keys, self.key_norm)
         if view.rotation is not None:
             queries, keys = rotate(queries, view.rotation), rotate(keys, view.rotation)
-        queries, keys, values = (y.reshape(seq, -1, *y.shape[1:]) for y in (queries, keys, values))
+        queries, keys, values = (by_seq(y, seq, view.parts) for y in (queries, keys, values))
         present = KeyValues(by_head(keys), by_head(values))
         if past is not None and view.start is not None:
             present = past.write(present, view.start)
         segments = (Segment(*present, view.own),)
         if prefix is not None and view.prefix is not None:
             segments = (Segment(*prefix, view.prefix), *segments)
-        mixed = attend(queries, segments, scale=self.scale, cap=self.cap, how=view.how)
-        return self.out(mixed.reshape(len(x), -1), view.keys), present
+        mixed = attend(queries, segments, scale=self.scale, cap=self.cap, how=view.how, parts=view.parts)
+        return self.out(by_token(mixed, view.parts).reshape(len(x), -1), view.keys), present
 
 
 def _normed(x: Float[Array, "row head head_dim"], norm: RMSNorm) -> Float[Array, "row head head_dim"]:

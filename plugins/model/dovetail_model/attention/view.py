@@ -11,6 +11,7 @@ from flax import struct
 from jaxtyping import Array, Bool, Int, Key
 
 from dovetail.errors import ConfigError
+from dovetail_model.attention.over_devices import by_token, dealt
 from dovetail_model.attention.sight import HIDDEN, LAST, NOWHERE, Places, Sight
 from dovetail_model.cache import Cache
 from dovetail_model.layers.rope import Rope, Rotation, rotation
@@ -26,7 +27,8 @@ class View:
 
     `rotation` is None in layers without rotary positions. `start` is the first position of the cache to write to.
     `keys` are the random keys of dropout, one for each token, or None without it. `how` is the name of the
-    implementation.
+    implementation. The tokens of a row are cut over `parts` devices, and what has one row per token is in the order of
+    `dovetail.devices.mesh.by_device`.
     """
 
     rotation: Rotation | None
@@ -35,6 +37,7 @@ class View:
     start: Int[Array, ""] | None
     keys: Key[Array, "row"] | None
     how: str = struct.field(pytree_node=False, default="dense")
+    parts: int = struct.field(pytree_node=False, default=1)
 
 
 class Positions(NamedTuple):
@@ -71,7 +74,7 @@ def positions(
     return Positions(jnp.maximum(tokens, 0), own, None if prefix is None else _count(prefix.valid))
 
 
-def _rotation(rope: Rope | None, head_dim: int, at: Positions, width: int) -> Rotation | None:
+def _rotation(rope: Rope | None, head_dim: int, at: Int[Array, "row"], width: int) -> Rotation | None:
     """Return the rotation of new tokens in rows of at most `width` tokens.
 
     Raises:
@@ -84,7 +87,7 @@ def _rotation(rope: Rope | None, head_dim: int, at: Positions, width: int) -> Ro
             f"rows of up to {width:,} tokens; beyond {rope.limit:,} the rotary positions of this model (rope_type in"
             " config.json) change with the longest row of a batch, which is not supported; shorten prompts or answers"
         )
-    return rotation(at.tokens.reshape(-1), rope.frequencies(head_dim), rope.magnitude)
+    return rotation(at, rope.frequencies(head_dim), rope.magnitude)
 
 
 def _count(mask: Bool[Array, "seq token"], texts: Int[Array, "seq token"] | None = None) -> Int[Array, "seq token"]:
@@ -106,6 +109,7 @@ def views(
     *,
     texts: Int[Array, "seq token"] | None = None,
     how: str = "dense",
+    parts: int = 1,
 ) -> dict[Layer, View]:
     """Return the view of each kind of layer; kinds differ in their rotation and window.
 
@@ -117,22 +121,23 @@ def views(
     tokens = jnp.where(mask, at.tokens, NOWHERE)
     own = jnp.where(mask if cache is None else cache.validity(mask), at.own, HIDDEN)
     start = None if cache is None else cache.filled
-    each = None if keys is None else keys.reshape(-1)
+    tokens, numbers = dealt(tokens, parts), dealt(at.tokens, parts)
+    each = None if keys is None else by_token(dealt(keys, parts), parts)
     width = own.shape[1] + (0 if prefix is None else prefix.valid.shape[1])
 
     def view(layer: Layer) -> View:
-        turned = _rotation(layer.rope, head_dim, at, width)
-        of_tokens = None if texts is None else texts[:, None]
+        turned = _rotation(layer.rope, head_dim, by_token(numbers, parts), width)
+        of_tokens = None if texts is None else dealt(texts, parts)[:, None]
         sights = [Sight(Places(tokens[:, None], of_tokens), Places(own, texts), layer.window)]
         if prefix is not None and at.prefix is not None:
             held = Places(jnp.where(prefix.valid, at.prefix, HIDDEN))
             rows = len(prefix.valid)
             # without a window every token sees the whole prefix, so one row of its mask is enough
             after = jnp.full((rows, 1, 1), LAST, jnp.int32)
-            seeing = after if layer.window is None else at.tokens.reshape(rows, -1, mask.shape[1])
+            seeing = after if layer.window is None else numbers.reshape(rows, -1, mask.shape[1])
             sights.append(Sight(Places(seeing), held, layer.window))
         if how in MASKED:
             sights = [sight.with_mask() for sight in sights]
-        return View(turned, sights[0], sights[1] if sights[1:] else None, start, each, how)
+        return View(turned, sights[0], sights[1] if sights[1:] else None, start, each, how, parts)
 
     return {layer: view(layer) for layer in dict.fromkeys(layers)}

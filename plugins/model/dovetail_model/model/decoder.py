@@ -49,7 +49,7 @@ class Decoder:
             'auto' chooses the first of 'none', 'dots_no_batch' and 'full' with which a step fits into memory.
         attention: the implementation: all scores at once ('dense'), in blocks whose scores are never stored
             ('blockwise'), NVIDIA's kernels ('cudnn') or the kernel for TPUs ('splash'); 'auto' chooses by platform and
-            shapes.
+            shapes. The kernels read whole rows, which `mesh.cp` cuts.
 
     Raises:
         ConfigError: for sizes that do not fit together.

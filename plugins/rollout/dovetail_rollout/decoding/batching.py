@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from typing import Any, NamedTuple
 
 import attrs
@@ -15,7 +16,7 @@ from jax.sharding import PartitionSpec
 from jaxtyping import Array, Bool, Int, Key
 
 from dovetail.devices.compiled import compiled
-from dovetail.devices.mesh import ROWS
+from dovetail.devices.mesh import EACH
 from dovetail.progress import SAMPLING, so_far
 from dovetail.protocols import Weights
 from dovetail_rollout.decoding.decode import Drawn, Fixed, begin, extend, move, take_rows
@@ -281,10 +282,10 @@ def by_rows(cache: Any) -> Any:
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
         return cache
-    ways = mesh.shape[ROWS]
+    ways = math.prod(mesh.shape[axis] for axis in EACH)
 
     def shard(array: Array) -> Array:
-        spec = PartitionSpec(ROWS) if array.ndim and array.shape[0] % ways == 0 else PartitionSpec()
+        spec = PartitionSpec(EACH) if array.ndim and array.shape[0] % ways == 0 else PartitionSpec()
         return jax.lax.with_sharding_constraint(array, spec)
 
     return jax.tree.map(shard, cache)

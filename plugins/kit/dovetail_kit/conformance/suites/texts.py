@@ -352,7 +352,7 @@ def odd_answers(subject: Subject) -> None:
     if "answer" not in subject.component.reads:
         raise Inapplicable("it reads no column `answer`")
     if not any(isinstance(record.get("answer"), str) for record in records):
-        raise Inapplicable("its examples have no `answer` that is a text")
+        raise Inapplicable("no pair of its `examples` has a text in the column `answer`")
     for truth in TRUTHS:
         odd: list[dict[str, Any]] = [record | {"answer": truth} for record in records]
         for record, value in zip(odd, call_on(subject, odd), strict=True):
