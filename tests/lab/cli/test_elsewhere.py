@@ -51,6 +51,9 @@ def test_a_run_that_is_not_resumed_because_its_folder_is_meant_from_elsewhere_is
     begun.write_text(json.dumps({"run_id": "another-s0"}))
     main(["train", str(work / "a.gin")])
     assert "is not resumed" not in capsys.readouterr().err
+    (elsewhere / "runs" / "mine").mkdir(parents=True)
+    begun.unlink()
+    assert main(["train", str(work / "a.gin")]) == 0, "no run has begun there"
 
 
 def test_python_resumes_the_run_folder_of_a_config_with_its_own_files(tmp_path, monkeypatch):

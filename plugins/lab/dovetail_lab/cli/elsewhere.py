@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dovetail.config import Config, run_id
-from dovetail.errors import DovetailWarning
+from dovetail.errors import DovetailWarning, RunError
 from dovetail.run.files import read_record
 from dovetail.shipped import find
 
@@ -37,5 +37,5 @@ def warned(options: Namespace, config: Config, folder: Path) -> Iterator[None]:
 def _run_in(folder: Path) -> str:
     try:
         return str(read_record(folder / "run.json", run_id=str)["run_id"])
-    except (OSError, ValueError):
+    except RunError:  # no run, or not one of ours
         return ""
