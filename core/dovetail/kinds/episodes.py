@@ -212,7 +212,7 @@ class Step:
         reward: the reward for this turn.
         done: whether the episode is over.
         metrics: numbers to log as `episode/NAME`, the mean over the episodes that have it; within an episode, the last
-            value of each name is used. A name may be any but those of the engine there, such as `turns_mean`.
+            value of each name is used. A name that the engine has there, such as `turns_mean`, stays the engine's.
     """
 
     state: Any

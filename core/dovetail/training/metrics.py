@@ -56,7 +56,7 @@ def episode_metrics(episodes: Episodes) -> dict[str, float]:
         "episode/tool_errors": float(episodes.tool_errors.mean()),
     }
     ends = {f"episode/ended/{end}": float((episodes.ends == end).mean()) for end in np.unique(episodes.ends)}
-    return metrics | ends | means_of("episode", episodes.metrics)
+    return means_of("episode", episodes.metrics) | metrics | ends
 
 
 def means(sums: Sums) -> dict[str, float]:

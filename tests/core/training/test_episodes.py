@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.core.training.cut_off import cut_off
 from tests.core.training.test_loop import assert_same_parameters
@@ -11,9 +12,11 @@ import dovetail
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError
+from dovetail.kinds.episodes import Episodes
 from dovetail.run.files import read_lines
 from dovetail.spans import Span
 from dovetail.training.loop import train
+from dovetail.training.metrics import episode_metrics
 
 GUESSING = (
     *TINY,
@@ -78,6 +81,25 @@ def assert_played_again(folder, capsys):
     samples.write_text(whole)
     assert main([*play, "--index", "99"]) == 1
     assert "has no episode of this prompt; it has 0, " in capsys.readouterr().err
+
+
+def test_the_engines_figures_of_episodes_stand():
+    """An interaction may use the same names."""
+    episodes = Episodes(
+        turn_rewards=np.zeros((2, 2)),
+        turn_mask=np.array([[True, True], [True, False]]),
+        anchor_ids=np.full((2, 2), -1),
+        void_turns=np.zeros((2, 2), bool),
+        tool_calls=np.array([0, 1]),
+        tool_errors=np.zeros(2, int),
+        ends=np.array(["done", "done"]),
+        failed=np.zeros(2, bool),
+        conversations=((), ()),
+        states=(None, None),
+        metrics={"turns_mean": np.array([9.0, 9.0]), "luck": np.array([0.5, np.nan])},
+    )
+    found = episode_metrics(episodes)
+    assert (found["episode/turns_mean"], found["episode/luck"], found["episode/ended/done"]) == (1.5, 0.5, 1.0)
 
 
 @pytest.mark.slow

@@ -439,6 +439,13 @@ class BeginsAtAColumn(Counts):
         return int(example.get("start", 0)), ()
 
 
+@caught_by("interaction", "metrics_of_its_own")
+@attrs.frozen(kw_only=True)
+class CountsTurnsAsTheEngineDoes(Counts):
+    def step(self, state: Any, turn: Any, rng: Any) -> Step:
+        return attrs.evolve(super().step(state, turn, rng), metrics={"turns_mean": float(turn.number)})
+
+
 @caught_by("interaction", "same_in_another_process", slow=True)
 @attrs.frozen(kw_only=True)
 class BeginsAtAHash(Counts):

@@ -26,11 +26,12 @@ from dovetail_kit.conformance.suites.episodes import (
     episodes_of,
     example_of,
 )
+from dovetail_lab.metric import EPISODES
 
 WHICH: Final = re.compile(r"\b(first|last) (?:number|integer)\b", re.IGNORECASE)
 BEYOND: Final = "9876543210"
 SMALL: Final = ("1", "2", "3")
-EPISODES: Final = 8
+MANY_EPISODES: Final = 8
 REGRET: Final = {"regret", "cumulative_regret", "total_regret", "mean_regret"}
 
 
@@ -80,6 +81,26 @@ def equal_states_are_anchored_alike(subject: Subject) -> None:
             if ours != theirs or hash(ours) != hash(theirs):
                 raise Failed(f"a state has the anchor {ours!r}, and one that equals it {theirs!r}")
             step = interaction.step(state, Turn(text=text, number=turn), np.random.default_rng(turn))
+            if step.done:
+                break
+            state = step.state
+
+
+@check("interaction", fix="Name its metrics otherwise; those of the engine stand.")
+def metrics_of_its_own(subject: Subject) -> None:
+    """No metric of a step has a name that the engine has for one of episodes, such as `turns_mean`.
+
+    Both would be `episode/NAME`, and the interaction's would never be seen.
+    """
+    interaction: Any = subject.bind()
+    for number, text in enumerate(TEXTS):
+        state, _ = interaction.reset(example_of(interaction), np.random.default_rng(number))
+        for turn in range(TURNS):
+            step = interaction.step(state, Turn(text=text, number=turn), np.random.default_rng(turn))
+            if taken := sorted(name for name in step.metrics if name in EPISODES or name.startswith("ended/")):
+                raise Failed(
+                    f"a step has the metric {listing(map(repr, taken))}, which the engine has for all episodes"
+                )
             if step.done:
                 break
             state = step.state
@@ -144,7 +165,7 @@ def no_number_is_no_answer(subject: Subject) -> None:
     A policy that names no arm, and pulls the last one by it, learns to say nothing.
     """
     interaction: Any = subject.bind()
-    for seed in range(EPISODES):
+    for seed in range(MANY_EPISODES):
         state, _ = begun(interaction, seed)
 
         def answer(text: str, state: Any = state, seed: int = seed) -> Any:
@@ -168,7 +189,7 @@ def regret_is_no_luck(subject: Subject) -> None:
     Nothing is better than the best choice. Taken from what came out, it falls with good luck, and its curve shows that.
     """
     interaction: Any = subject.bind()
-    for seed, text in itertools.product(range(EPISODES), SMALL):
+    for seed, text in itertools.product(range(MANY_EPISODES), SMALL):
         state, rng = begun(interaction, seed)
         metrics = interaction.step(state, Turn(text=text, number=0), rng).metrics
         for name in REGRET & {*metrics}:
