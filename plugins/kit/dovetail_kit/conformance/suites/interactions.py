@@ -6,7 +6,7 @@ import copy
 import itertools
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -74,16 +74,10 @@ def equal_states_are_anchored_alike(subject: Subject) -> None:
     Steps of different episodes are grouped by it: with a value of its own for each, no step has another one beside it.
     """
     interaction: Any = subject.bind()
-    for number, text in enumerate(TEXTS[:5]):
-        state, _ = interaction.reset(example_of(interaction), np.random.default_rng(number))
-        for turn in range(TURNS):
-            ours, theirs = interaction.anchor(state), interaction.anchor(copy.deepcopy(state))
-            if ours != theirs or hash(ours) != hash(theirs):
-                raise Failed(f"a state has the anchor {ours!r}, and one that equals it {theirs!r}")
-            step = interaction.step(state, Turn(text=text, number=turn), np.random.default_rng(turn))
-            if step.done:
-                break
-            state = step.state
+    for state, _ in _played(interaction, TEXTS[:5]):
+        ours, theirs = interaction.anchor(state), interaction.anchor(copy.deepcopy(state))
+        if ours != theirs or hash(ours) != hash(theirs):
+            raise Failed(f"a state has the anchor {ours!r}, and one that equals it {theirs!r}")
 
 
 @check("interaction", fix="Name its metrics otherwise; those of the engine stand.")
@@ -92,18 +86,9 @@ def metrics_of_its_own(subject: Subject) -> None:
 
     Both would be `episode/NAME`, and the interaction's would never be seen.
     """
-    interaction: Any = subject.bind()
-    for number, text in enumerate(TEXTS):
-        state, _ = interaction.reset(example_of(interaction), np.random.default_rng(number))
-        for turn in range(TURNS):
-            step = interaction.step(state, Turn(text=text, number=turn), np.random.default_rng(turn))
-            if taken := sorted(name for name in step.metrics if name in EPISODES or name.startswith("ended/")):
-                raise Failed(
-                    f"a step has the metric {listing(map(repr, taken))}, which the engine has for all episodes"
-                )
-            if step.done:
-                break
-            state = step.state
+    for _, step in _played(subject.bind(), TEXTS):
+        if taken := sorted(name for name in step.metrics if name in EPISODES or name.startswith("ended/")):
+            raise Failed(f"a step has the metric {listing(map(repr, taken))}, which the engine has for all episodes")
 
 
 @check("interaction", fix="Name every column that reset reads in `columns`; what has a default is not there otherwise.")
@@ -195,6 +180,18 @@ def regret_is_no_luck(subject: Subject) -> None:
         for name in REGRET & {*metrics}:
             if metrics[name] < -1e-6:
                 raise Failed(f"after a first turn of '{text}' the metric '{name}' is {metrics[name]:.6g}")
+
+
+def _played(interaction: Any, texts: Sequence[str]) -> Iterator[tuple[Any, Step]]:
+    """Yield each state of some episodes, in each of which a policy says the same in every turn, and the step from it."""
+    for number, text in enumerate(texts):
+        state, _ = interaction.reset(example_of(interaction), np.random.default_rng(number))
+        for turn in range(TURNS):
+            step = interaction.step(state, Turn(text=text, number=turn), np.random.default_rng(turn))
+            yield state, step
+            if step.done:
+                break
+            state = step.state
 
 
 def _walk(interaction: Any, state: Any, text: str) -> None:
