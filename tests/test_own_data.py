@@ -10,8 +10,8 @@ from tests.tiny_folder import write
 
 from dovetail.cli import main
 from dovetail.config import load
+from dovetail.run.summary import series
 from dovetail.training.columns import make_scorer
-from dovetail_lab.summary import series
 
 PAGE = (Path(__file__).parents[1] / "docs" / "own_data.md").read_text()
 SMALLER = ("train.steps=2", "train.prompts=2", "train.group_size=2", "sampling.max_tokens=8", "eval.examples=3")

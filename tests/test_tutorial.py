@@ -10,7 +10,7 @@ from tests.tiny_folder import write
 
 from dovetail.cli import main
 from dovetail.run.files import read_lines
-from dovetail_lab.summary import series
+from dovetail.run.summary import series
 
 PAGE = (Path(__file__).parents[1] / "docs" / "tutorial_qwen_gsm8k.md").read_text()
 SMALLER = (

@@ -26,12 +26,12 @@ from dovetail.config import load
 from dovetail.errors import DataError, PlanError
 from dovetail.registry import _discovered, current
 from dovetail.run.files import read_lines
+from dovetail.run.summary import series
 from dovetail.shipped import find
 from dovetail.training.loop import train
 from dovetail_kit.conformance.check import applicable
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.verdict import judge, report
-from dovetail_lab.summary import series
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "what_a_plugin_can_do.md").read_text()

@@ -15,9 +15,9 @@ from tests.sampled import sampled
 from tests.tiny_folder import GEMMA2, LLAMA, QWEN2, write
 
 from dovetail.config import load
+from dovetail.run.summary import series
 from dovetail.shipped import find, folder
 from dovetail.training.loop import train
-from dovetail_lab.summary import series
 from dovetail_memory.cost import estimate
 
 BRIEF = ("sft.steps=0", "train.steps=2", "eval.every=2", "critic.warmup_steps=1", "model.decoder.layers=1")

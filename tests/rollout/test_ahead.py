@@ -25,13 +25,13 @@ from dovetail.run.blocks import blocks
 from dovetail.run.checkpoint import Checkpoints
 from dovetail.run.files import read_lines
 from dovetail.run.journal import CLOCKED, FILES, MESSAGES, Journal
+from dovetail.run.summary import series
 from dovetail.spans import Span
 from dovetail.training.drawing import Drawing
 from dovetail.training.learner import Learner
 from dovetail.training.loop import train
 from dovetail.training.metrics import Clock
 from dovetail.training.order import Task, tasks
-from dovetail_lab.summary import series
 from dovetail_memory.cost import estimate
 from dovetail_rollout.ahead import Ahead
 from dovetail_rollout.rollout.vanilla import Vanilla, VanillaEngine

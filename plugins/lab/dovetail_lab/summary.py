@@ -11,18 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dovetail.errors import printable
 from dovetail.run.files import read_lines, write_whole
+from dovetail.run.summary import series
 
 if TYPE_CHECKING:
     from dovetail.config import Config
 
 EQUAL: Final = 1e-9
 """Scores whose deviation is at most this share of their size are equal."""
-
-
-def series(folder: Path, metric: str, phase: str = "rl") -> list[tuple[int, float]]:
-    """Return the (step, value) pairs of a metric of a run."""
-    lines = read_lines(folder / "metrics.jsonl", phase)
-    return [(line["step"], line[metric]) for line in lines if metric in line]
 
 
 @contextmanager

@@ -21,8 +21,8 @@ from dovetail.config import load
 from dovetail.config.settings import Mesh
 from dovetail.devices.mesh import AXES, KINDS, Devices, by_device, by_row, to_device, to_host
 from dovetail.errors import ConfigError
+from dovetail.run.summary import series
 from dovetail.training.loop import train
-from dovetail_lab.summary import series
 
 ROOT = Path(__file__).parents[3]
 

@@ -17,8 +17,8 @@ from dovetail.errors import DovetailWarning, PlanError
 from dovetail.kinds import Kind
 from dovetail.registry import Origin, current
 from dovetail.run.files import read_lines
+from dovetail.run.summary import series
 from dovetail.training.loop import train
-from dovetail_lab.summary import series
 from dovetail_lab.sweep.population import Population
 from dovetail_loss.kl_controller.fixed import Fixed
 

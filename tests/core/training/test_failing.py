@@ -9,10 +9,10 @@ import dovetail
 from dovetail.config import load
 from dovetail.errors import RunError
 from dovetail.run.files import read_lines
+from dovetail.run.summary import series
 from dovetail.training.learner import Learner
 from dovetail.training.loop import train
 from dovetail_lab.evaluation.evaluate import Evaluator
-from dovetail_lab.summary import series
 from dovetail_rollout.rollout.vanilla import VanillaEngine
 
 SIZES = ("sft.steps=0", "train.steps=5", "run.checkpoint_every=99", "eval.every=2", "eval.examples=2")

@@ -20,8 +20,8 @@ from dovetail.config import load
 from dovetail.errors import DovetailError
 from dovetail.registry import current
 from dovetail.run.files import read_lines
+from dovetail.run.summary import series
 from dovetail.training.loop import train
-from dovetail_lab.summary import series
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "models"
 DECAY = 0.8

@@ -10,7 +10,7 @@ from tests.rollout.fake_vllm import FakeVllm
 from tests.rollout.hosted_case import Drawer
 
 from dovetail.run.files import read_lines
-from dovetail_lab.summary import series
+from dovetail.run.summary import series
 
 CORRECTED = (*TINY, "sft.steps=0", "train.correction=('tis_token',)", "run.checkpoint_every=1")
 STEPS = 6

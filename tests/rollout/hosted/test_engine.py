@@ -13,9 +13,9 @@ from dovetail.config import load
 from dovetail.errors import RunError
 from dovetail.run.blocks import blocks
 from dovetail.run.journal import MESSAGES
+from dovetail.run.summary import series
 from dovetail.training.drawing import Drawing
 from dovetail.training.loop import train
-from dovetail_lab.summary import series
 from dovetail_rollout.hosted.engine import stopped
 from dovetail_rollout.hosted.seeds import seeds_of
 from dovetail_rollout.hosted.vllm_server import VllmServer

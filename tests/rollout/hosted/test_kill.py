@@ -23,8 +23,8 @@ from tests.rollout.hosted.test_fleet import FAKE, LINUX
 from dovetail.data import prompt_stream
 from dovetail.run.blocks import blocks
 from dovetail.run.checkpoint import Checkpoints
+from dovetail.run.summary import series
 from dovetail_lab.kept import arrays_from
-from dovetail_lab.summary import series
 
 STEPS, PROMPTS, SAMPLES, AHEAD = 7, 3, 2, 2
 RECORDS = [{"prompt": f"{n} =", "completion": f"{n}", "answer": f"{n}", "ordinal": n} for n in range(60)]

@@ -29,13 +29,13 @@ from dovetail.config import load
 from dovetail.errors import ConfigError, PlanError, RunError
 from dovetail.protocols import Weights
 from dovetail.run.files import read_lines
+from dovetail.run.summary import series
 from dovetail.training.loop import train
 from dovetail.training.setup import set_up
 from dovetail_kit.rollout import CHECKS, Numbers
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM
 from dovetail_lab.kept import kept_by
-from dovetail_lab.summary import series
 from dovetail_model.model.pretrained import Pretrained
 from dovetail_rollout.hosted.process import free_port
 
