@@ -16,10 +16,11 @@ import dovetail
 from dovetail.config import load
 from dovetail.errors import DataError, RunError
 from dovetail.run.files import read_lines
-from dovetail.run.summary import series, summarise
+from dovetail.run.summary import series
 from dovetail.step import forward
 from dovetail.training.loop import train
 from dovetail_lab.metric import Recorded
+from dovetail_lab.summary import summarise
 from dovetail_rollout.rollout.vanilla import VanillaEngine
 
 
