@@ -73,8 +73,8 @@ def dovetail_completions(what: str, prefix: str) -> list[str] | None:
 
 
 @hookspec
-def dovetail_synonyms() -> dict[str, str] | None:
-    """Lead from other words to the settings that they mean: `return {"train.lr": "learning_rate optim.lr"}`."""
+def dovetail_synonyms(known: dict[str, str]) -> None:
+    """Lead from other words to the settings that they mean: `known["train.lr"] = "learning_rate optim.lr"`."""
 
 
 @hookspec

@@ -17,6 +17,7 @@ from dovetail.config.settings import RoleModel
 from dovetail.config.types import Mismatch, describe, fit, suggestion
 from dovetail.errors import UnknownNameError, listing, nearest
 from dovetail.registry import Component, Registry, plugin_manager
+from dovetail.registry.calls import ask_all
 from dovetail.registry.compatibility import ENGINE
 
 FORMS = "write section.field = value or kind.name.parameter = value"
@@ -183,6 +184,6 @@ class _SectionResolver:
 def _meant(section: str, field: str, *also: str) -> str:
     """Return a hint if a plugin knows settings by these words."""
     words = {f"{section}.{field}", f"{section}_{field}", *also}
-    synonyms = plugin_manager().hook.dovetail_synonyms()
-    paths = [path for known in synonyms for path, others in known.items() if words & {*others.split()}]
+    asked = ask_all(plugin_manager(), "dovetail_synonyms", lambda _: dict[str, str]())
+    paths = [path for _, known in asked for path, others in known.items() if words & {*others.split()}]
     return f" Did you mean {' or '.join(paths)}?" if paths else ""

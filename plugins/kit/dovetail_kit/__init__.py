@@ -32,11 +32,11 @@ def dovetail_completions(what: str, prefix: str) -> list[str] | None:
 
 
 @hookimpl
-def dovetail_synonyms() -> dict[str, str]:
+def dovetail_synonyms(known: dict[str, str]) -> None:
     """Know what other libraries call a setting."""
     from dovetail_kit.peers import PEERS
 
-    return PEERS
+    known.update(PEERS)
 
 
 @hookimpl

@@ -7,14 +7,20 @@ from dovetail.config import load
 from dovetail.run.folder import ENVIRONMENT, open_folder
 
 
-def test_a_run_is_resumed_from_another_folder_with_its_own_files(tmp_path, monkeypatch):
+def _a_reward_that_differs(tmp_path, more=""):
+    """Return two folders with a file of the same name, whose reward is 1 and 0; `a.gin` in the first one uses it."""
     work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
     for folder, score in ((work, 1), (elsewhere, 0)):
         folder.mkdir()
         (folder / "mine.py").write_text(f"def right(completions):\n    return [{score} for _ in completions]\n")
     (work / "a.gin").write_text(
-        "train.rewards = ['functions']\nreward.functions.path = 'mine.py'\nreward.functions.name = 'right'\n"
+        "train.rewards = ['functions']\nreward.functions.path = 'mine.py'\nreward.functions.name = 'right'\n" + more
     )
+    return work, elsewhere
+
+
+def test_a_run_is_resumed_from_another_folder_with_its_own_files(tmp_path, monkeypatch):
+    work, elsewhere = _a_reward_that_differs(tmp_path)
     monkeypatch.chdir(work)
     open_folder(work / "run", load("a.gin")).close()
     assert json.loads((work / "run" / ENVIRONMENT).read_text())[0]["folder"] == str(work)
@@ -35,14 +41,7 @@ def test_a_run_is_resumed_from_another_folder_with_its_own_files(tmp_path, monke
 
 
 def test_run_folder_of_a_config_is_as_good_as_the_option(tmp_path, monkeypatch):
-    work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
-    for folder, score in ((work, 1), (elsewhere, 0)):
-        folder.mkdir()
-        (folder / "mine.py").write_text(f"def right(completions):\n    return [{score} for _ in completions]\n")
-    (work / "a.gin").write_text(
-        "train.rewards = ['functions']\nreward.functions.path = 'mine.py'\nreward.functions.name = 'right'\n"
-        f"run.folder = '{work}/run'\n"
-    )
+    work, elsewhere = _a_reward_that_differs(tmp_path, f"run.folder = '{tmp_path}/work/run'\n")
     monkeypatch.chdir(work)
     open_folder(work / "run", load("a.gin")).close()
     trained = []
