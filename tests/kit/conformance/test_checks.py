@@ -13,6 +13,7 @@ import pytest
 
 import dovetail
 from dovetail.arrays import Groups, per_token
+from dovetail.errors import RunError
 from dovetail.registry import Component, Origin
 from dovetail.registry.declares import Claims
 from dovetail_kit.conformance import stamp
@@ -69,6 +70,27 @@ def test_a_misspelt_claim_is_refused_where_it_is_made_and_where_it_is_registered
 
     with pytest.raises(dovetail.DovetailError, match=r"rollout.Engine of acme 1 .* 'batch_invariant'\? \[.*test_check"):
         component(Engine, "rollout").load()
+
+
+def test_what_cannot_begin_without_its_server_fails_where_that_is_the_claim_and_nowhere_else():
+    @attrs.frozen(kw_only=True)
+    class Far:
+        columns: ClassVar = ()
+
+        def reset(self, example, rng):
+            raise RunError("the server cannot begin an episode")
+
+        def anchor(self, state):
+            return state
+
+        def step(self, state, turn, rng): ...
+
+    far = component(Far, "interaction")
+    of_episodes = [check for check in applicable(far) if check.function.__module__.endswith("suites.interactions")]
+    verdicts = {check.name: judge(check, Subject(far)).outcome for check in of_episodes}
+    assert verdicts.pop("is_a_function") == verdicts.pop("announces_its_columns") == "failed"
+    assert {*verdicts} >= {"metrics_of_its_own", "equal_states_are_anchored_alike", "regret_is_no_luck"}
+    assert {*verdicts.values()} == {"skipped"}
 
 
 def test_claims_decide_what_applies():

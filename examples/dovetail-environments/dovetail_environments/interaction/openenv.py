@@ -27,8 +27,7 @@ LONGEST = 300
     settings={"url": "http://127.0.0.1:9"},
     programs=("url",),
     expected_failures=dict.fromkeys(
-        ("is_a_function", "announces_its_columns", "equal_states_are_anchored_alike"),
-        "it needs a server; a test of this package starts one",
+        ("is_a_function", "announces_its_columns"), "it needs a server; a test of this package starts one"
     ),
 )
 @attrs.frozen(kw_only=True)

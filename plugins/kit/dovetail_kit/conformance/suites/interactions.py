@@ -185,7 +185,7 @@ def regret_is_no_luck(subject: Subject) -> None:
 def _played(interaction: Any, texts: Sequence[str]) -> Iterator[tuple[Any, Step]]:
     """Yield each state of some episodes, in which a policy says the same in every turn, and the step from it."""
     for number, text in enumerate(texts):
-        state, _ = interaction.reset(example_of(interaction), np.random.default_rng(number))
+        state, _ = begun(interaction, number)
         for turn in range(TURNS):
             step = interaction.step(state, Turn(text=text, number=turn), np.random.default_rng(turn))
             yield state, step
