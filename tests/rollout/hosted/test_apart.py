@@ -258,3 +258,24 @@ def test_the_conversations_of_a_lost_replica_go_on_with_another(fake, tmp_path, 
                 tape, _ = play(engine, agent)
     assert agent.done == dict.fromkeys(range(ROWS), 4)
     assert_same(tape, whole)
+
+
+def test_an_episode_goes_on_at_the_replica_that_has_its_beginning(fake, tmp_path):
+    """Both have nothing to do by then, so that it would go to the first one otherwise."""
+    others, ended = threading.Event(), Counter()
+
+    def before(row):
+        ended[row] += 1
+        if row == 1:
+            assert others.wait(PATIENCE), "the others do not end"
+        elif len(ended) == ROWS:
+            others.set()
+
+    with FakeVllm(draw=draw) as other:
+        launcher = dovetail.get("launcher", "urls").bind(urls=(fake.url, other.url))
+        with closing(case("vllm", tmp_path, QWEN2, launcher=launcher, probe=0.0).open()) as engine:
+            tape, _ = play(engine, Agent([1, 4, *[1] * (ROWS - 2)], before))
+        asked = [[len(call["prompt"]) for call in server.of("/v1/completions")] for server in (fake, other)]
+    assert tape.turns.max(axis=1).tolist() == [0, 3] + [0] * (ROWS - 2)
+    longer = [[length for length in each if length > PROMPTS.shape[1]] for each in asked]
+    assert longer == [[], [28, 36, 44]]

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate, pairwise
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -21,6 +22,7 @@ from dovetail_rollout.hosted.busy import Busy
 from dovetail_rollout.hosted.host import Answer, Ends, Failure, HostLost, Overdue, Replica, Request, Then
 from dovetail_rollout.hosted.ledger import Ledger, Room, Sending
 from dovetail_rollout.hosted.member import Member, State
+from dovetail_rollout.hosted.prefixes import Prefixes
 from dovetail_rollout.hosted.restarts import Restarts
 from dovetail_rollout.hosted.roster import Roster
 from dovetail_rollout.kinds import Launcher, Place, Places
@@ -53,10 +55,10 @@ def check_fleet(name: str, launcher: Any, replicas: int, floor: int) -> None:
 class Fleet:
     """A `Host` of replicas. A batch is complete when every request has one answer.
 
-    A request goes to the replica with the fewest outstanding tokens among the live ones that have confirmed the newest
-    weights. If a replica is lost, its requests go to the others with the same seeds, and it is restarted, in a place
-    chosen by its launcher, while the others continue. Only the caller's thread assigns requests (`Ledger`); the other
-    threads only wait for answers.
+    A request goes to the replica that would have the fewest outstanding tokens among the live ones that have confirmed
+    the newest weights; what it has kept of the prompt in its prefix cache does not count. If a replica is lost, its
+    requests go to the others with the same seeds, and it is restarted, in a place chosen by its launcher, while the
+    others continue. Only the caller's thread assigns requests (`Ledger`); the other threads only wait for answers.
 
     Attributes:
         name: the component's name, for messages.
@@ -65,7 +67,8 @@ class Fleet:
         count: number of replicas.
         restarts: how often within an hour each replica may be restarted.
         floor: the least number of replicas that must be left, including those being restarted.
-        call: returns which call a request belongs to, for replicas that complete several in one; None if none does.
+        call: returns which call a request belongs to, for replicas that complete several in one; None for those that
+            take requests one by one, and keep the prompts that they have computed.
     """
 
     name: str
@@ -134,8 +137,7 @@ class Fleet:
         for room in self._rooms()[:1]:
             self.members[room.replica].host.share([], sampling, ends)  # refuses settings that no replica takes
         asked = list(requests)
-        costs = [_cost(request, sampling) for request in requests]
-        ledger = Ledger.of(costs, [self.call(request) for request in requests] if self.call else None)
+        ledger = self._ledger(requests, sampling)
         self.outcomes = outcomes = SimpleQueue()
         pool = ThreadPoolExecutor(len(requests), thread_name_prefix=self.name)
         heard, busy = dict.fromkeys(self.members, time.monotonic()), Busy()
@@ -164,7 +166,7 @@ class Fleet:
             if isinstance(found, Exception):
                 raise found
             asked[place] = found or asked[place]
-            ledger.go_on(place, None if found is None else _cost(found, sampling))
+            ledger.go_on(place, found and _cost(found, sampling), len(asked[place].prompt))
 
         try:
             while not ledger.done:
@@ -183,6 +185,13 @@ class Fleet:
             pool.shutdown(cancel_futures=True)
         busy.note("sampling")
         return [answer for answer in ledger.answers if answer is not None]
+
+    def _ledger(self, requests: Sequence[Request], sampling: Sampling) -> Ledger:
+        costs = [_cost(request, sampling) for request in requests]
+        if self.call is not None:  # such replicas compute a call as a whole, and keep nothing of it
+            return Ledger.of(costs, [self.call(request) for request in requests])
+        groups = [0, *accumulate(one.prompt != other.prompt for one, other in pairwise(requests))]
+        return Ledger.of(costs, prefixes=Prefixes([len(request.prompt) for request in requests], groups))
 
     def _rooms(self) -> list[Room]:
         members = [member for _, member in sorted(self.members.items()) if member.routable]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable, Sequence
 from typing import Final
 
 import attrs
 
 from dovetail_rollout.hosted.host import Answer, Failure, Overdue
+from dovetail_rollout.hosted.prefixes import Prefixes
 
 TRIES: Final = 2
 """Replicas that are asked for a completion that does not come in time."""
@@ -23,11 +25,12 @@ class Room:
 
 @attrs.frozen
 class Sending:
-    """Some requests, by their positions in the batch, that are sent to a replica."""
+    """Requests, by their positions in the batch, that are sent to a replica, and the tokens that it has to compute."""
 
     number: int
     replica: int
     ordinals: tuple[int, ...]
+    tokens: int
 
 
 @attrs.define(eq=False)
@@ -41,9 +44,13 @@ class Ledger:
     separate counters that could be wrong. Only the first answer to a request counts: the request of a lost replica may
     be sent again, with the same seed, but never has two answers.
 
+    A request costs less at a replica that has computed a prefix of it, and goes elsewhere only if that one has so much
+    more to do.
+
     Attributes:
         costs: the number of tokens of each request, its prompt's and those that it may sample.
         calls: the call that each request belongs to.
+        prefixes: what replicas have computed; None if they keep nothing of it.
         answers: the answers by position in the batch; None if there is none yet.
         waiting: positions of the requests that are not with a replica, in order.
         flying: the requests with replicas, by replica and by the number of the sending.
@@ -58,12 +65,26 @@ class Ledger:
     >>> ledger.lose(0)
     >>> [(sending.replica, sending.ordinals) for sending in ledger.route(rooms[1:])]
     [(1, (0,)), (1, (2,))]
+
+    Of a prompt that two replicas have been sent, further samples cost each of them only what is to be sampled; the
+    next turn of an episode goes to where the last one was, although the other replica has less to do:
+
+    >>> ledger = Ledger.of([100, 100, 100, 10], prefixes=Prefixes([90, 90, 90, 5], groups=[0, 0, 0, 1]))
+    >>> sent = ledger.route(rooms)
+    >>> [(sending.replica, sending.ordinals, sending.tokens) for sending in sent]
+    [(0, (0,), 100), (1, (1,), 100), (0, (2,), 10), (1, (3,), 10)]
+    >>> ledger.take(sent[0], [Answer([5], [-1.0])]), ledger.take(sent[1], [Answer([6], [-1.0])])
+    ([0], [1])
+    >>> _ = ledger.leave(0), ledger.go_on(0, cost=130, prompt=120), ledger.leave(1), ledger.go_on(1, None)
+    >>> [(sending.replica, sending.ordinals, sending.tokens) for sending in ledger.route(rooms)]
+    [(0, (0,), 39)]
     """
 
     costs: list[int]
     calls: Sequence[Hashable]
     answers: list[Answer | Failure | None]
     waiting: list[int]
+    prefixes: Prefixes | None = None
     flying: dict[int, dict[int, Sending]] = attrs.field(factory=dict)
     overdue: dict[int, list[int]] = attrs.field(factory=dict)
     away: set[int] = attrs.field(factory=set)
@@ -71,9 +92,10 @@ class Ledger:
     sent: int = 0
 
     @classmethod
-    def of(cls, costs: list[int], calls: Sequence[Hashable] | None = None) -> Ledger:
+    def of(cls, costs: list[int], calls: Sequence[Hashable] | None = None, prefixes: Prefixes | None = None) -> Ledger:
         """Return a ledger in which every request waits; by default each is a call of its own."""
-        return cls(costs, calls or range(len(costs)), [None] * len(costs), list(range(len(costs)))[::-1])
+        waiting = list(range(len(costs)))[::-1]
+        return cls(costs, calls or range(len(costs)), [None] * len(costs), waiting, prefixes)
 
     @property
     def done(self) -> bool:
@@ -86,34 +108,43 @@ class Ledger:
         return sum(answer is not None for answer in self.answers) - len(self.away)
 
     def outstanding(self, replica: int) -> int:
-        """Return the number of tokens that a replica may still have to process."""
-        flying = self.flying.get(replica, {}).values()
-        return sum(self.costs[ordinal] for sending in flying for ordinal in sending.ordinals)
+        """Return the number of tokens that a replica may still have to compute."""
+        return sum(sending.tokens for sending in self.flying.get(replica, {}).values())
 
     def route(self, rooms: Sequence[Room]) -> list[Sending]:
-        """Assign waiting requests to the replica with the fewest outstanding tokens, as long as one has room."""
+        """Assign waiting requests to the replica that would have the fewest outstanding tokens, while one has room."""
         if not self.waiting:
             return []
         tokens = {room.replica: self.outstanding(room.replica) for room in rooms}
         sent = []
         while self.waiting:
-            free = [room for room in rooms if len(self.flying.get(room.replica, {})) < room.calls]
+            free = [room.replica for room in rooms if len(self.flying.get(room.replica, {})) < room.calls]
             if not free:
                 break
-            slow = self.overdue.get(self.waiting[-1], ())
-            room = min(free, key=lambda room: (room.replica in slow, tokens[room.replica], room.replica))
-            sending = self._send(room)
-            tokens[room.replica] += sum(self.costs[ordinal] for ordinal in sending.ordinals)
-            sent.append(sending)
+            together, slow = self._next_call(), self.overdue.get(self.waiting[-1], ())
+            costs = {replica: sum(self._cost(ordinal, replica) for ordinal in together) for replica in free}
+            replica = min(free, key=lambda replica: (replica in slow, tokens[replica] + costs[replica], replica))
+            sent.append(self._send(replica, together, costs[replica]))
+            tokens[replica] += costs[replica]
         return sent
 
-    def _send(self, room: Room) -> Sending:
-        together, call = [], self.calls[self.waiting[-1]]
-        while self.waiting and self.calls[self.waiting[-1]] == call:
-            together.append(self.waiting.pop())
-        sending = Sending(self.sent, room.replica, tuple(together))
+    def _next_call(self) -> tuple[int, ...]:
+        """Return the waiting requests that are sent next, all of one call."""
+        call = self.calls[self.waiting[-1]]
+        return tuple(itertools.takewhile(lambda ordinal: self.calls[ordinal] == call, reversed(self.waiting)))
+
+    def _cost(self, ordinal: int, replica: int) -> int:
+        """Return the tokens of a request that a replica has to compute."""
+        return self.costs[ordinal] - (self.prefixes.of(ordinal, replica) if self.prefixes else 0)
+
+    def _send(self, replica: int, together: tuple[int, ...], tokens: int) -> Sending:
+        del self.waiting[-len(together) :]
+        sending = Sending(self.sent, replica, together, tokens)
         self.sent += 1
-        self.flying.setdefault(room.replica, {})[sending.number] = sending
+        self.flying.setdefault(replica, {})[sending.number] = sending
+        for ordinal in together:
+            if self.prefixes and ordinal not in self.begun:
+                self.prefixes.sent(ordinal, replica)
         return sending
 
     def take(self, sending: Sending, answers: Sequence[Answer | Failure | Overdue]) -> list[int]:
@@ -128,6 +159,8 @@ class Ledger:
                 continue
             if not isinstance(answer, Overdue):
                 self.answers[ordinal] = answer
+                if self.prefixes and not late and isinstance(answer, Answer):
+                    self.prefixes.answered(ordinal, sending.replica, len(answer.tokens))
             elif not late:
                 self._be_overdue(ordinal, sending.replica, answer)
         if late:  # from a replica that was given up, so that its requests may be waiting again
@@ -142,8 +175,9 @@ class Ledger:
         self.away.add(ordinal)
         return self.answers[ordinal]
 
-    def go_on(self, ordinal: int, cost: int | None) -> None:
-        """End the absence of a request: another one of this cost waits in its place, or none does.
+    def go_on(self, ordinal: int, cost: int | None, prompt: int = 0) -> None:
+        """End the absence of a request: another one waits in its place, with this cost and this much of it its prompt,
+        or none does.
 
         >>> ledger = Ledger.of([10])
         >>> [first] = ledger.route([Room(0, calls=1)])
@@ -158,6 +192,8 @@ class Ledger:
         if cost is not None:
             self.costs[ordinal], self.answers[ordinal], self.begun[ordinal] = cost, None, self.sent
             self.overdue.pop(ordinal, None)
+            if self.prefixes:
+                self.prefixes.go_on(ordinal, prompt)
             self._wait([*self.waiting, ordinal])
 
     def _be_overdue(self, ordinal: int, replica: int, answer: Overdue) -> None:
@@ -170,6 +206,8 @@ class Ledger:
 
     def lose(self, replica: int) -> None:
         """Return all requests of a replica to the waiting ones."""
+        if self.prefixes:
+            self.prefixes.lose(replica)
         lost = [ordinal for sending in self.flying.pop(replica, {}).values() for ordinal in sending.ordinals]
         self._wait([*self.waiting, *(ordinal for ordinal in lost if self.answers[ordinal] is None)])
 
