@@ -118,6 +118,19 @@ def test_within_an_episode_the_prefix_cache_is_kept_and_with_other_weights_it_is
         assert far_off(each, weights, prompt, tape) < 1e-4
 
 
+def test_prompts_that_are_computed_in_pieces_draw_what_they_draw_as_a_whole(opened, tmp_path):
+    """vLLM samples a token after each piece and drops it, and on a CPU it used to end at that."""
+    each, engine = opened
+    engine.sync(each.weights, 0)
+    prompt, keys = np.random.default_rng(0).integers(2, 13, (4, 150)), make_keys(0, 4, 2)
+    sampling = attrs.evolve(RANDOM, max_tokens=20)
+    whole = engine.generate(prompt, prompt > 0, keys, sampling)
+    in_pieces = case("vllm", tmp_path, QWEN2, probe=0.0, flags=(*SMALL, "--max-num-batched-tokens", "32"))
+    with closing(in_pieces.open()) as other:
+        drawn = other.generate(prompt, prompt > 0, keys, sampling)
+    np.testing.assert_array_equal(drawn.tokens, whole.tokens)
+
+
 def far_off(each, weights, prompt, tape):
     """Return how far reported log-probabilities are from those of the model, which reads each episode at once."""
     rows = len(tape.tokens) // len(prompt)
