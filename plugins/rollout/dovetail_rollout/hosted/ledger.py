@@ -143,7 +143,7 @@ class Ledger:
         self.sent += 1
         self.flying.setdefault(replica, {})[sending.number] = sending
         for ordinal in together:
-            if self.prefixes and ordinal not in self.begun:
+            if self.prefixes:
                 self.prefixes.sent(ordinal, replica)
         return sending
 

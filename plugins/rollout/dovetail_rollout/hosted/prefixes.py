@@ -32,6 +32,8 @@ class Prefixes:
     prompts: list[int]
     groups: Sequence[Hashable]
     kept: dict[int, dict[Hashable, int]] = attrs.field(factory=dict)
+    shared: list[int] = attrs.field(default=attrs.Factory(lambda self: list(self.prompts), takes_self=True), init=False)
+    """Tokens of the prompt with which each episode has begun, and others of its group too."""
 
     def of(self, ordinal: int, replica: int) -> int:
         """Return how many tokens of a request a replica need not compute again."""
@@ -39,8 +41,8 @@ class Prefixes:
         return max(kept.get(("group", self.groups[ordinal]), 0), kept.get(("episode", ordinal), 0))
 
     def sent(self, ordinal: int, replica: int) -> None:
-        """Take note that a replica gets the first request of an episode, whose prompt others have too."""
-        self.kept.setdefault(replica, {})["group", self.groups[ordinal]] = self.prompts[ordinal]
+        """Take note that a replica gets a request, which begins with the prompt of its group."""
+        self.kept.setdefault(replica, {})["group", self.groups[ordinal]] = self.shared[ordinal]
 
     def answered(self, ordinal: int, replica: int, tokens: int) -> None:
         """Take note of an answer of so many tokens."""
