@@ -3,10 +3,12 @@
 This holds over several devices, too: tests/core/devices/test_mesh.py trains with `gae` on eight of them.
 """
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tests.configs.step import GROUP, PROMPTS, TOKENS, collect
 
+from dovetail.arrays import whiten
 from dovetail.config import load
 
 WHITENED = (
@@ -42,3 +44,10 @@ def test_no_cut_of_the_batch_changes_it(name):
     whole, _ = advantages(name)
     for cut in CUTS:
         np.testing.assert_allclose(advantages(name, *cut)[0], whole, rtol=1e-5, atol=1e-6, err_msg=str(cut))
+
+
+@pytest.mark.parametrize("value", [0.1, -1.1, 3.3, 100.3, 123456.7])
+@pytest.mark.parametrize("rows", [63, 64, 1000])
+def test_a_batch_of_equal_numbers_is_zero(value, rows):
+    mask = jnp.arange(256)[None, :] < (37 * jnp.arange(rows)[:, None]) % 256
+    assert not jnp.any(whiten(jnp.full(mask.shape, value), mask))

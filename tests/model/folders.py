@@ -21,6 +21,7 @@ ARCHITECTURES = (
     "llama",
     "mistral",
     "olmo2",
+    "olmo3",
     "phi3",
     "qwen2",
     "qwen2_yarn",

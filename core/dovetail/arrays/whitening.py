@@ -17,12 +17,14 @@ def whiten(x: Float[Array, "seq token"], mask: Bool[Array, "seq token"]) -> Floa
 
         (x - mean(x)) / √(var(x) + 1e-8),  var with Bessel's correction
 
-    A batch with a single policy token becomes zero.
+    A batch with a single policy token, or whose policy tokens are all equal, becomes zero.
 
     >>> whiten(jnp.array([[1.0, 3.0, jnp.nan]]), jnp.array([[True, True, False]])).round(3)
     Array([[-0.707,  0.707,  0.   ]], dtype=float32)
     """
     x = masked(x, mask)
+    # In floating point the mean of equal numbers need not equal them; the mean of their distances from the lowest does.
+    x = masked(x - jnp.min(jnp.where(mask, x, jnp.inf)), mask)
     count = jnp.sum(mask, dtype=x.dtype)
     mean = jnp.sum(x) / jnp.maximum(count, 1.0)
     deviations = masked(x - mean, mask)

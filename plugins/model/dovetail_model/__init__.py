@@ -14,7 +14,7 @@ def dovetail_components(register: Callable[..., None]) -> None:
     register("model", "pretrained", "dovetail_model.model.pretrained:Pretrained")
     for name in ("gemma2", "gemma3", "gemma3_text", "granite", "llama", "mistral", "olmo2", "phi3", "smollm3"):
         register("architecture", name, f"dovetail_model.architecture.{name}:{name}")
-    for name in ("qwen2", "qwen3", "qwen3_moe"):
+    for name in ("olmo3", "qwen2", "qwen3", "qwen3_moe"):
         register("architecture", name, f"dovetail_model.architecture.{name}:{name}")
     register("adapter", "lora", "dovetail_model.adapter.lora:LoRA")
     register("adapter", "peft", "dovetail_model.adapter.peft:Peft")

@@ -38,6 +38,7 @@ def dovetail_components(register: Callable[..., None]) -> None:
     add("reward", "model", "RewardModel", aliases=("reward_model",))
     add("reward", "relative_length", aliases=("len_reward",))
     add("reward", "remote", "Remote")
+    add("reward", "repetition", aliases=("repetition_penalty",))
     add("reward", "rlla", aliases=("toolrl",))
     add("reward_manager", "weighted_sum", "WeightedSum", aliases=("sequence_level", "naive"))
     add("reward_shaping", "overlong", aliases=("dapo",))

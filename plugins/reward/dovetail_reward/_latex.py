@@ -38,6 +38,7 @@ _TYPOGRAPHY = (
     (re.compile(r"\\(sqrt|[dt]?frac)\s+"), r"\\\1"),
     (re.compile(r"\\([dt]?frac\d)\s+(?=\d)"), r"\\\1"),
     (re.compile(r"\\(?:text|textbf|textrm|mbox|mathrm)\{([^{}]*)\}"), r"\1"),
+    (re.compile(r"([\^_])\{(\w)\}(?!\w)"), r"\1\2"),  # x^{2}3 stays: without TeX, x^23 is another power
     (re.compile(r"\\text\{\s+"), r"\\text{"),  # or else `hendrycks` takes all that follows for a unit
     # `hendrycks` leaves out white space, also what sets numbers apart: 3 1/2 is not 31/2, and 12 13 is not 1213.
     (re.compile(r"(?<=\d)\s+(\d+)/(\d+)\s*$"), r"\\frac{\1}{\2}"),

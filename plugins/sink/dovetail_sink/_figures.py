@@ -23,7 +23,6 @@ ACCURACY: Final = "eval/accuracy"
 
 FIGURES: Final = (
     Figure("loss", LOSS, ".4f"),
-    Figure("accuracy", "sft/accuracy", ".1%"),
     Figure("reward", REWARD, ".3f"),
     Figure("accuracy", ACCURACY, ".1%"),
     Figure("KL", "kl/mean", ".4f"),

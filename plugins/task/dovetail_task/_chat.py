@@ -51,8 +51,8 @@ def no_conversation(value: Any) -> str | None:
     return None
 
 
-def check_system(task: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
-    """Return an attrs validator: a system message needs a conversation.
+def check_system(task: str | None = None) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
+    """Return an attrs validator: a system message needs a conversation. A task that is not named has a `NAME`.
 
     Raises:
         ConfigError: naming both settings.
@@ -60,6 +60,7 @@ def check_system(task: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
 
     def validate(instance: Any, field: attrs.Attribute[Any], value: str | None) -> None:
         if value is not None and not instance.chat:
-            raise ConfigError(f"task.{task}.{field.name} needs a conversation: set task.{task}.chat = True")
+            name = task or instance.NAME
+            raise ConfigError(f"task.{name}.{field.name} needs a conversation: set task.{name}.chat = True")
 
     return validate

@@ -5,15 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import attrs
 from annotated_types import Interval
 
 from dovetail.data import View
-from dovetail.errors import ConfigError, DataError
+from dovetail.errors import DataError
 from dovetail.ranges import in_range
-from dovetail_task._chat import conversation, split_reply
+from dovetail_task._chat import check_system, conversation, split_reply
 from dovetail_task._files import Check, Record, Source, Table, first_columns, held_out, open_table
 from dovetail_task._template import check_template
 
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
 
 CORPUS = 20_000
 """The greatest number of records that a tokenizer is trained on."""
-
-
-def _check_system(instance: Any, field: attrs.Attribute[Any], value: str | None) -> None:
-    if value is not None and not instance.chat:
-        raise ConfigError(
-            f"task.{instance.NAME}.{field.name} needs a conversation: set task.{instance.NAME}.chat = True"
-        )
 
 
 @attrs.frozen(kw_only=True)
@@ -41,7 +34,7 @@ class Prompts:
     completion_column: str | None = None
     template: str | None = None
     chat: bool = False
-    system: str | None = attrs.field(default=None, validator=_check_system)
+    system: str | None = attrs.field(default=None, validator=check_system())
     eval_share: Annotated[float, Interval(ge=0, le=1)] = attrs.field(default=0.1, validator=in_range)
 
     @abstractmethod

@@ -222,6 +222,28 @@ OLMO2_1B = {
     "tie_word_embeddings": False,
     "vocab_size": 100352,
 }
+OLMO3_7B = {
+    "model_type": "olmo3",
+    "hidden_act": "silu",
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "max_position_embeddings": 65536,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 32,
+    "num_key_value_heads": 32,
+    "rope_scaling": {
+        "attention_factor": 1.2079441541679836,
+        "beta_fast": 32,
+        "beta_slow": 1,
+        "factor": 8.0,
+        "original_max_position_embeddings": 8192,
+        "rope_type": "yarn",
+    },
+    "rope_theta": 500000,
+    "sliding_window": 4096,
+    "tie_word_embeddings": False,
+    "vocab_size": 100278,
+}
 PHI4_MINI = {
     "model_type": "phi3",
     "attention_bias": False,
@@ -256,6 +278,7 @@ PHI4_MINI = {
         (PHI4_MINI, 3_836_021_760),
         (SMOLLM3_3B, 3_075_098_624),
         (OLMO2_1B, 1_484_916_736),
+        (OLMO3_7B, 7_298_011_136),
         (QWEN3_30B_A3B, 30_532_122_624),
     ],
     ids=lambda value: value["model_type"] if isinstance(value, dict) else "",

@@ -25,7 +25,13 @@ def test_every_answer_is_a_text_or_none(name):
     assert name in CASES
 
 
-@pytest.mark.parametrize(("first", "second"), [("0", "-0"), ("1e3", "1000"), ("50%", "50")])
+@pytest.mark.parametrize(("first", "second"), [("0", "-0"), ("1e3", "1000"), ("1e40", "1" + "0" * 40), ("50%", "50")])
 def test_equal_numbers_are_equal_answers(first, second):
     one, other = dovetail.get("answer", "tagged")([f"<answer>{text}</answer>" for text in (first, second)])
     assert one == other
+
+
+@pytest.mark.parametrize(("first", "second"), [(2**100, 2**100 + 1), ("0." + "3" * 29, "0." + "3" * 30)])
+def test_numbers_that_differ_in_their_last_digit_are_different_answers(first, second):
+    one, other = dovetail.get("answer", "tagged")([f"<answer>{number}</answer>" for number in (first, second)])
+    assert one != other

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 
 def accuracy(completions, answer, **kwargs):
     return [float(text.strip() == right) for text, right in zip(completions, answer, strict=True)]
@@ -13,6 +15,14 @@ def everything(prompts, completions, completion_ids, log_metric, log_extra, **kw
     log_extra("words", ["not a number"] * len(completions))
     assert "prompt" not in kwargs
     return [None if text == "" else len(prompt) for prompt, text in zip(prompts, completions, strict=True)]
+
+
+def of_numpy(completions, log_metric, log_extra):
+    lengths = np.array([len(text) for text in completions])
+    log_extra("short", lengths < 2)
+    log_extra("length", lengths.astype(np.float32))
+    log_metric("mean", lengths.mean())
+    return lengths
 
 
 def of_messages(prompts, completions):

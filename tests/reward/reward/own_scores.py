@@ -6,6 +6,8 @@ import asyncio
 import os
 import time
 
+import numpy as np
+
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     return float(solution_str.strip().endswith(str(ground_truth)))
@@ -15,6 +17,10 @@ def all_forms(data_source, solution_str, ground_truth, extra_info):
     return {"dict": {"score": 0.5, "acc": True}, "bool": True, "list": [0.25, "text"], "int": 2, "none": None}[
         solution_str
     ]
+
+
+def of_numpy(data_source, solution_str, ground_truth, extra_info):
+    return {"score": np.float32(0.5), "right": np.bool_(True), "words": np.int64(3), "share": np.float32(0.25)}
 
 
 def scaled(data_source, solution_str, ground_truth, extra_info, scale=1.0):

@@ -141,6 +141,11 @@ def test_other_numbers_of_a_dict_are_metrics(time_limit):
     assert metrics.keys() == ({"acc"} if time_limit is None else {"acc", "late"})
 
 
+def test_numbers_may_be_numpys():
+    metrics = {"right": [1.0], "share": [0.25], "words": [3.0]}
+    assert scored(["a"], name="of_numpy") == ([0.5], metrics)
+
+
 def test_batched():
     assert scored(["a", "ab"], name="batch", batched=True, reward_kwargs={"bonus": 0.5}) == ([1.5, 2.5], {})
     assert scored([], name="batch", batched=True) == ([], {})

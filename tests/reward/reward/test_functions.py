@@ -35,6 +35,14 @@ def test_everything_is_offered_and_numbers_are_logged():
     assert metrics == {"columns": [1.0, 1.0], "ids": [2.0, 0.0]}
 
 
+def test_numbers_may_be_numpys():
+    scores, metrics = called("of_numpy")
+    lengths = metrics["length"]
+    assert scores == lengths
+    assert metrics["short"] == [float(length < 2) for length in lengths]
+    assert metrics["mean"] == [sum(lengths) / 2] * 2
+
+
 def test_messages_awaiting_and_further_arguments():
     assert called("of_messages", conversational=True)[0] == [2, 0]
     assert called("awaited", reward_kwargs={"scale": 3.0})[0] == [6.0, 0.0]

@@ -137,6 +137,8 @@ def test_bare(text):
         ("−x", "-x"),
         ("€72", "72"),
         (r"\textbf{(A)}", "A"),
+        (r"x^{2} + y_{1}", "x^2+y_1"),
+        (r"2516_{8}", "2516_8"),
     ],
 )
 def test_the_same_but_for_typography(guess, truth):
@@ -171,6 +173,8 @@ def test_the_same_but_for_typography(guess, truth):
         (r"\frac{-1-x}{2}", r"-\frac{1-x}{2}"),
         ("3 1/2", "31/2"),
         ("12 13", "1213"),
+        (r"x^{2}3", "x^23"),
+        (r"x^{2} 3", "x^23"),
     ],
 )
 def test_not_the_same(guess, truth):

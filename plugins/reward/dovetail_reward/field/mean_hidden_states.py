@@ -5,6 +5,8 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from dovetail.arrays import masked
+
 
 def mean_hidden_states(
     hidden_states: Float[Array, "seq token width"], mask: Bool[Array, "seq token"]
@@ -25,7 +27,6 @@ def mean_hidden_states(
     >>> mean_hidden_states(jnp.array([[[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]]]), jnp.array([[True, True, False]])).tolist()
     [[2.0, 3.0]]
     """
-    states = jnp.where(mask[..., None], hidden_states, 0)
-    states = states if states.dtype == jnp.float64 else states.astype(jnp.float32)
+    states = masked(hidden_states, mask[..., None])
     lengths = jnp.maximum(jnp.sum(mask, axis=-1, keepdims=True, dtype=states.dtype), 1.0)
     return jnp.sum(states, axis=1) / lengths

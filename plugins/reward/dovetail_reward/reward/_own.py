@@ -10,8 +10,11 @@ import itertools
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from numbers import Real
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from dovetail.errors import ConfigError, DovetailWarning, listing, nearest
 from dovetail.registry.places import first_line
@@ -100,6 +103,15 @@ def number_of(score: Any, who: str) -> float | None:
         return float(score)
     except Exception as error:  # what an object of the user's does is anything
         raise TypeError(f"{who} gave {shown(score)}, which is not a number: {first_line(error)}") from error
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a number or a truth value, of Python's or of NumPy's types.
+
+    >>> is_number(True), is_number(np.float32(0.5)), is_number(np.bool_(True)), is_number("0.5")
+    (True, True, True, False)
+    """
+    return isinstance(value, Real | np.bool_)
 
 
 def shown(value: Any) -> str:

@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt
 from dovetail.errors import ConfigError, RewardError, listing
 from dovetail.registry import declares
 from dovetail_kit.workers import LATE, workers
-from dovetail_reward.reward._own import as_many, check_arguments, load_function, number_of, undone
+from dovetail_reward.reward._own import as_many, check_arguments, is_number, load_function, number_of, undone
 from dovetail_reward.reward._rate import shared_rate
 
 _AWAITED: Final = 4
@@ -188,7 +188,7 @@ def _result(returned: Any) -> Result:
     score, metrics = returned, {}
     if isinstance(returned, Mapping):
         score = returned["score"]
-        numbers = {name: value for name, value in returned.items() if isinstance(value, bool | int | float)}
+        numbers = {name: value for name, value in returned.items() if is_number(value)}
         metrics = {str(name): float(value) for name, value in numbers.items() if name != "score"}
     elif isinstance(returned, Sequence) and not isinstance(returned, str):
         score = returned[0]

@@ -14,7 +14,7 @@ import attrs
 from dovetail.errors import ConfigError, RewardError
 from dovetail.registry import declares
 from dovetail.registry.places import first_line, place_of, raised_in
-from dovetail_reward.reward._own import load_function, numbers_of, undone
+from dovetail_reward.reward._own import is_number, load_function, numbers_of, undone
 
 Parameter = inspect.Parameter
 Metrics = dict[str, list[float]]
@@ -190,7 +190,7 @@ def _called(function: Callable[..., Any], taken: dict[str, Any]) -> Any:
 
 def _numbers(name: str, values: Sequence[Any]) -> Metrics:
     """Return the values that a function logs per completion if they are numbers; others cannot be metrics."""
-    if not all(value is None or isinstance(value, bool | int | float) for value in values):
+    if not all(value is None or is_number(value) for value in values):
         return {}
     return {name: [math.nan if value is None else float(value) for value in values]}
 

@@ -36,10 +36,10 @@ def hendrycks_math(
         verl_compatible: return verl's scores exactly, including the departures below.
 
     Departures:
-        verl does not accept `1,000` or `1{,}000` for 1000, `yes` for `\text{yes}`, or `50%` for 50. It removes the unit
-        of `5\text{ cm}` but not of `5 \text{cm}`, and everything else after the first `\text{ `, so that
-        `2.5\text{ million}` is 2.5; `-\frac{1}{2}` is not `-1/2`. It does not read `\fbox`, and prefers any `\boxed 4`
-        to a `\boxed{2}`, even to a later one. An answer of more than 1,000 characters is not read here.
+        verl does not accept `1,000` or `1{,}000` for 1000, `yes` for `\text{yes}`, `50%` for 50, or `x^{2}` for `x^2`.
+        It removes the unit of `5\text{ cm}` but not of `5 \text{cm}`, and everything else after the first `\text{ `,
+        so that `2.5\text{ million}` is 2.5; `-\frac{1}{2}` is not `-1/2`. It does not read `\fbox`, and prefers any
+        `\boxed 4` to a `\boxed{2}`, even to a later one. An answer of more than 1,000 characters is not read here.
 
     >>> hendrycks_math([r"So $\boxed{\dfrac12}$.", r"\boxed{2}", "1/2"], ["1/2"] * 3)
     [1.0, 0.0, 0.0]

@@ -8,6 +8,9 @@ import jax.numpy as jnp
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
+from dovetail.arrays import masked
+from dovetail_reward.reward_shaping._last import at_last
+
 
 def overlong(
     token_rewards: Float[Array, "seq token"],
@@ -46,11 +49,9 @@ def overlong(
     >>> metrics["penalty"].tolist(), rewards[1, 7:].tolist()
     ([0.0, -0.75, -1.0], [0.0, -0.75, 0.0])
     """
-    rewards = jnp.where(mask, token_rewards, 0.0)
-    rewards = rewards if rewards.dtype == jnp.float64 else rewards.astype(jnp.float32)
+    rewards = masked(token_rewards, mask)
     over = lengths - (max_tokens - buffer)
     shares = jnp.minimum(over.astype(rewards.dtype) / max(buffer, 1), 1.0)
     penalties = jnp.where((over > 0) & jnp.any(mask, axis=-1), -penalty * shares, 0.0)
-    last = mask & (jnp.cumsum(mask[:, ::-1], axis=1)[:, ::-1] == 1)
     metrics = {"penalty": penalties, "overlong": (penalties < 0).astype(rewards.dtype)}
-    return rewards + jnp.where(last, penalties[:, None], 0.0), metrics
+    return rewards + at_last(penalties, mask), metrics

@@ -7,6 +7,9 @@ from typing import Literal
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from dovetail.arrays import masked, per_token
+from dovetail_reward.reward_shaping._last import at_last
+
 
 def reference_quality(
     token_rewards: Float[Array, "seq token"],
@@ -40,12 +43,10 @@ def reference_quality(
     >>> reference_quality(rewards, logps, jnp.ones((1, 2), bool), jnp.float32(0.5))[0].tolist()
     [[0.25, 0.75]]
     """
-    rewards = jnp.where(mask, token_rewards, 0.0)
-    rewards = rewards if rewards.dtype == jnp.float64 else rewards.astype(jnp.float32)
+    rewards = masked(token_rewards, mask)
     weight = schedule_weight.astype(rewards.dtype)
-    logps = jnp.where(mask, ref_logps, 0.0).astype(rewards.dtype)
+    logps = masked(ref_logps, mask).astype(rewards.dtype)
     lengths = jnp.sum(mask, axis=-1, dtype=rewards.dtype)
     quality = jnp.where(lengths > 0, jnp.exp(jnp.sum(logps, axis=-1) / jnp.maximum(lengths, 1.0)), 0.0)
-    last = mask & (jnp.cumsum(mask[:, ::-1], axis=1)[:, ::-1] == 1)
-    where = mask if on == "tokens" else last
-    return (1.0 - weight) * rewards + jnp.where(where, weight * quality[:, None], 0.0), {"quality": quality}
+    spread = per_token if on == "tokens" else at_last
+    return (1.0 - weight) * rewards + spread(weight * quality, mask), {"quality": quality}

@@ -8,6 +8,9 @@ import jax.numpy as jnp
 from annotated_types import Ge
 from jaxtyping import Array, Bool, Float
 
+from dovetail.arrays import masked
+from dovetail_reward.reward_shaping._last import at_last
+
 
 def representation_alignment(
     token_rewards: Float[Array, "seq token"],
@@ -46,15 +49,13 @@ def representation_alignment(
     >>> representation_alignment(0 * one, 2 * one, 5 * same, same, true, jnp.float32(0.25))[0].tolist()
     [[0.0, 0.25]]
     """
-    rewards = jnp.where(mask, token_rewards, 0.0)
-    rewards = rewards if rewards.dtype == jnp.float64 else rewards.astype(jnp.float32)
+    rewards = masked(token_rewards, mask)
     count = jnp.maximum(jnp.sum(mask, dtype=rewards.dtype), 1.0)
-    active = jnp.sum(jnp.where(mask, entropy, 0.0).astype(rewards.dtype)) / count > entropy_threshold
+    active = jnp.sum(masked(entropy, mask)).astype(rewards.dtype) / count > entropy_threshold
     cosine = _cosine(mean_hidden_states.astype(rewards.dtype), answer_mean_hidden_states.astype(rewards.dtype))
-    last = mask & (jnp.cumsum(mask[:, ::-1], axis=1)[:, ::-1] == 1)
     bonus = schedule_weight.astype(rewards.dtype) * jnp.where(active, cosine, 0.0)
     metrics = {"cosine": cosine, "active": active.astype(rewards.dtype)}
-    return rewards + jnp.where(last, bonus[:, None], 0.0), metrics
+    return rewards + at_last(bonus, mask), metrics
 
 
 def _cosine(x: Float[Array, "seq width"], y: Float[Array, "seq width"]) -> Float[Array, "seq"]:

@@ -10,6 +10,7 @@ from annotated_types import Ge
 from jaxtyping import Array, Bool, Float, Int
 
 from dovetail.arrays import Groups, masked
+from dovetail_reward.reward_shaping._last import at_last
 
 
 def turn_penalty(
@@ -54,5 +55,4 @@ def turn_penalty(
     share = counts.astype(rewards.dtype) / jnp.maximum(most, 1).astype(rewards.dtype)
     mean = groups.total(scores).astype(rewards.dtype) / groups.sizes.astype(rewards.dtype)
     penalties = masked(-weight * jnp.maximum(mean, 0.0) * share, groups.live)
-    last = mask & (jnp.cumsum(mask[:, ::-1], axis=1)[:, ::-1] == 1)
-    return rewards + jnp.where(last, penalties[:, None], 0.0), {"penalty": penalties}
+    return rewards + at_last(penalties, mask), {"penalty": penalties}
