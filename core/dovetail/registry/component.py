@@ -163,7 +163,7 @@ class Component:
         try:
             with undisturbed() as did:
                 target = getattr(importlib.import_module(module), attribute)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             near = nearest(error.name or "", dir(error.obj)) if isinstance(error, AttributeError) else ""
             raise PluginError(
                 f"{self.label} of {self.origin.distribution} {self.origin.version} cannot be imported from"

@@ -55,6 +55,7 @@ def install(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def put(distribution: str, module: str, source: str, entry: str = "plugin", **options) -> None:
+        sys.modules.pop(module, None)  # of another test
         files = {f"{module}.py": source.replace("{module}", module)}
         points = {"dovetail": {entry: module}} | {"dovetail.api": options.pop("api", {})}
         write_distribution(tmp_path, distribution, files, points, **options)
@@ -147,11 +148,12 @@ def test_an_entry_point_named_like_a_built_in_hides_nothing(install):
         ),
         ("def broken(:\n", "SyntaxError: invalid syntax"),
         ("import sys\nsys.exit(3)\n", "SystemExit: 3 ["),
+        (GOOD + "    raise SystemExit(0)\n", "SystemExit: 0 ["),
+        (OPENER.replace("    register_kind(", "    raise SystemExit(0)\n    register_kind("), "SystemExit: 0 ["),
     ],
 )
 def test_a_broken_plugin_is_named_and_the_rest_works(install, source, reason):
     install("acme-rl", "acme_c", source)
-    sys.modules.pop("acme_c", None)
     registry, _ = discover()
     (problem,) = registry.problems
     assert (problem.distribution, problem.version) == ("acme-rl", "1.0")
@@ -317,7 +319,6 @@ def test_a_field_that_has_an_owner_is_left_out_and_the_rest_of_the_plugin_works(
         + '    register("field", "entropy", "{module}.losses:entropy")\n    register("kl", "acme_kl", "{module}:kl")\n'
     )
     install("acme-rl", "acme_c", source)
-    sys.modules.pop("acme_c", None)
     registry, _ = discover()
     (problem,) = registry.problems
     assert str(problem).startswith(
