@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 import pytest
@@ -14,7 +16,7 @@ from dovetail import builtin
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.kinds import KINDS
-from dovetail.registry import _discovered, discover
+from dovetail.registry import _discovered, current, discover
 
 GOOD = """
 import dovetail
@@ -382,3 +384,15 @@ def test_metadata_under_the_former_name_announces_nothing_twice(tmp_path, monkey
     write_distribution(tmp_path, "dovetail", {}, {"dovetail": {"core": "dovetail.builtin"}}, version="0.0.9")
     monkeypatch.syspath_prepend(tmp_path)
     assert [(point.name, point.value) for point in entry_points()] == before
+
+
+def test_threads_that_ask_at_the_same_moment_get_one_registry():
+    _discovered.cache_clear()
+    both = threading.Barrier(4)
+
+    def ask(_):
+        both.wait()
+        return current()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len({id(registry) for registry in pool.map(ask, range(4))}) == 1
