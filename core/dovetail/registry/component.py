@@ -150,8 +150,7 @@ class Component:
             target = self.target if callable(self.target) else self._import(self.target)
             owner = f"{self.label} of {self.origin}"
             self._loaded["interface"] = _with_common(read_interface(target, owner), self.common, owner)
-            wrong = misspelt(getattr(target, "declares", {}))
-            if wrong:
+            if wrong := misspelt(getattr(target, "declares", {})):
                 raise PluginError(f"{owner} {wrong}{place_of(target)}")
             self._loaded["object"] = target
         return self._loaded["object"]

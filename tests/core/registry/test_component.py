@@ -216,6 +216,18 @@ def test_a_target_that_cannot_be_had_is_named_on_first_use(target, message):
     assert "acme-rl" in str(caught.value)
 
 
+@pytest.mark.parametrize("claims", [None, ["unbiased_value"], "noisy"])
+def test_claims_that_are_no_mapping_are_refused(claims):
+    def shout(x):
+        """Claim it in another way."""
+
+    shout.declares = claims
+    with pytest.raises(
+        PluginError, match=r"`declares` is .*; write @dovetail\.declares.* \[.*test_component\.py:\d+\]"
+    ):
+        component(shout).load()
+
+
 def test_a_module_that_exits_is_named(tmp_path, monkeypatch):
     file = tmp_path / "acme_exits.py"
     file.write_text("import sys\n\nsys.exit(3)\n")
