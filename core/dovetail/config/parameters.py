@@ -19,6 +19,7 @@ from dovetail.errors import DovetailError, PluginError, UnknownNameError, listin
 from dovetail.registry import REQUIRED, Component, Registry, Renamed, normal
 from dovetail.registry.compatibility import ENGINE
 from dovetail.registry.contract import lacking
+from dovetail.registry.places import first_line, raised_in
 
 
 def resolve_parameters(
@@ -245,10 +246,10 @@ class _ParameterResolver:
             if inspect.isclass(instance):
                 try:
                     instance = choice.bind()
-                except (ValueError, TypeError, DovetailError) as error:
+                except (Exception, SystemExit) as error:
                     places = [origin for origin in dict.fromkeys(choice.origins.values()) if origin != DEFAULT]
-                    message = error.args[0] if error.args else repr(error)
-                    self.problems.add(", ".join(places) or path, f"{choice.component.label}: {message}")
+                    message = f"{choice.component.label}{_refusal(choice.component, error)}"
+                    self.problems.add(", ".join(places) or path, message)
                     continue
             if missing := lacking(choice.component, self.registry.kinds[choice.component.kind], instance):
                 self.problems.add(self.chosen[path].place if path in self.chosen else path, missing)
@@ -286,6 +287,13 @@ class _ParameterResolver:
                 return f"{slot.scope}/{component.label} sets its own"
             said.append(f"{slot.path} is {' and '.join(names) or None}")
         return " and ".join(said)
+
+
+def _refusal(component: Component, error: BaseException) -> str:
+    """Return what a class says of its hyperparameters, or what it raised besides, for the end of a message."""
+    if isinstance(error, ValueError | TypeError | DovetailError):
+        return f": {error.args[0] if error.args else repr(error)}"
+    return f" raised {first_line(error)}{raised_in(component.load(), error) or component.place}"
 
 
 def _renamed(component: Component, old: Renamed) -> str:
