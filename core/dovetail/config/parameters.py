@@ -198,7 +198,7 @@ class _ParameterResolver:
             return None
         origins, files = dict.fromkeys(params, DEFAULT), dict[str, str]()
         for name in params:
-            given = self._given.get((scope, component, name)) or self._given.get(("", component, name))
+            given = self._given_to(component, name, scope)
             if given:
                 params[name], origins[name] = given.value, given.binding.place
                 files[name] = given.binding.file
@@ -207,6 +207,10 @@ class _ParameterResolver:
                 self.problems.add(place, f"{component.label}.{name} has no default: set it")
         made = Choice(component=component, params=params, scope=scope, origins=origins)
         return attrs.evolve(made, found=locate(made, files, self.problems))
+
+    def _given_to(self, component: Component, name: str, scope: str) -> _Given | None:
+        """Return what is bound to a parameter in a scope, or else without one."""
+        return self._given.get((scope, component, name)) or self._given.get(("", component, name))
 
     def _with_inner(self, path: str, choice: Choice, around: tuple[Component, ...] = ()) -> dict[str, Choice]:
         """Return a choice and the choices that its hyperparameters make, recursively, by path: `train.rollout.inner`.
@@ -219,9 +223,7 @@ class _ParameterResolver:
         for name, kind in choice.component.chooses.items():
             if params[name] is None:
                 continue
-            given = self._given.get((choice.scope, choice.component, name)) or self._given.get(
-                ("", choice.component, name)
-            )
+            given = self._given_to(choice.component, name, choice.scope)
             owner = given.binding.owner if given else choice.component.origin.distribution
             place = given.binding.place if given else f"default of {choice.component.label}.{name}"
             try:
