@@ -89,7 +89,7 @@ def dovetail_devices(devices: list[Any]) -> None:
 
 @hookspec
 def dovetail_warm_start(config: Any) -> Any:
-    """Train the policy before reinforcement learning (`train/loop.py`): `return warm if config.mine.warm else None`."""
+    """Train the policy before the RL steps (`training/loop.py`): `return warm if config.mine.warm else None`."""
 
 
 @hookspec
@@ -99,7 +99,7 @@ def dovetail_channels(config: Any, several: bool) -> Any:
 
 @hookspec
 def dovetail_evaluator(config: Any, scorer: Any, task: Any) -> Any:
-    """Evaluate during training (`train/evaluation.py`): `return Mine(task).open if config.mine.evaluates else None`."""
+    """Evaluate in training (`training/evaluation.py`): `return Mine(task).open if config.mine.evaluates else None`."""
 
 
 @hookspec

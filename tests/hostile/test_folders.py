@@ -15,6 +15,7 @@ from dovetail.errors import ConfigError, RunError
 from dovetail.run.checkpoint import Checkpoints, Saved
 from dovetail.run.files import read_lines
 from dovetail.run.folder import open_folder
+from dovetail.run.sources import kept_in
 from dovetail.training.settled import _kept
 from dovetail_lab.evaluation.lines import open_lines
 from dovetail_lab.one_run import open_run
@@ -361,10 +362,31 @@ def test_the_note_beside_a_file_of_lines(text, tmp_path):
     assert path.read_text() == '{"b": 2}\n'
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"remat": "full"}', "[" * 100_000])
+def sizes(**changed):
+    return json.dumps({"mode": None, "micro_batch_size": 4, "positions": None, "planned": 0} | changed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{", "[]", '{"remat": "full"}', "[" * 100_000),
+        *(sizes(micro_batch_size="4"), sizes(micro_batch_size=0), sizes(positions=-1), sizes(mode=["full"])),
+    ],
+)
 def test_the_sizes_with_which_a_run_began(text, tmp_path):
     (tmp_path / "memory.json").write_text(text)
     attempt_call(lambda: _kept(tmp_path / "memory.json"), RunError, r"memory\.json' .*choose another folder")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"model acme/tiny@main": 3}', "[" * 100_000])
+def test_the_meanings_of_names_with_which_a_run_began(text, tmp_path):
+    (tmp_path / "sources.json").write_text(text)
+
+    def again():
+        with kept_in(tmp_path):
+            pass
+
+    attempt_call(again, RunError, r"sources\.json' .*choose another folder")
 
 
 def test_records_that_are_a_pipe_are_not_waited_for(tmp_path):

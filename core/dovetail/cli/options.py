@@ -190,9 +190,7 @@ def _asked(what: str) -> Completer:
 def add_config(command: argparse.ArgumentParser) -> None:
     """Add the arguments for a config and overrides: `options.config`, `options.overrides`."""
     config = command.add_argument(
-        "config",
-        nargs="?",
-        help="a gin file, or the name of a shipped config (default: quickstart)",
+        "config", nargs="?", help="a gin file, or the name of a shipped config (default: quickstart)"
     )
     completed(config, _asked("configs"))
     add_plugins(command)

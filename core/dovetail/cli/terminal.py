@@ -100,7 +100,8 @@ def _replaced(name: str) -> Iterator[_Unfailing | None]:
     try:
         yield raw
     finally:
-        instead.flush()
+        with suppress(ValueError):  # closed by a plugin
+            instead.flush()
         if getattr(sys, name) is instead:
             setattr(sys, name, stream)
 

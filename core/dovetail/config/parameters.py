@@ -19,6 +19,7 @@ from dovetail.errors import DovetailError, PluginError, UnknownNameError, listin
 from dovetail.registry import REQUIRED, Component, Registry, Renamed, normal
 from dovetail.registry.compatibility import ENGINE
 from dovetail.registry.contract import lacking
+from dovetail.registry.places import first_line, raised_in
 
 
 def resolve_parameters(
@@ -197,7 +198,7 @@ class _ParameterResolver:
             return None
         origins, files = dict.fromkeys(params, DEFAULT), dict[str, str]()
         for name in params:
-            given = self._given.get((scope, component, name)) or self._given.get(("", component, name))
+            given = self._given_to(component, name, scope)
             if given:
                 params[name], origins[name] = given.value, given.binding.place
                 files[name] = given.binding.file
@@ -206,6 +207,10 @@ class _ParameterResolver:
                 self.problems.add(place, f"{component.label}.{name} has no default: set it")
         made = Choice(component=component, params=params, scope=scope, origins=origins)
         return attrs.evolve(made, found=locate(made, files, self.problems))
+
+    def _given_to(self, component: Component, name: str, scope: str) -> _Given | None:
+        """Return what is bound to a parameter in a scope, or else without one."""
+        return self._given.get((scope, component, name)) or self._given.get(("", component, name))
 
     def _with_inner(self, path: str, choice: Choice, around: tuple[Component, ...] = ()) -> dict[str, Choice]:
         """Return a choice and the choices that its hyperparameters make, recursively, by path: `train.rollout.inner`.
@@ -218,9 +223,7 @@ class _ParameterResolver:
         for name, kind in choice.component.chooses.items():
             if params[name] is None:
                 continue
-            given = self._given.get((choice.scope, choice.component, name)) or self._given.get(
-                ("", choice.component, name)
-            )
+            given = self._given_to(choice.component, name, choice.scope)
             owner = given.binding.owner if given else choice.component.origin.distribution
             place = given.binding.place if given else f"default of {choice.component.label}.{name}"
             try:
@@ -245,10 +248,10 @@ class _ParameterResolver:
             if inspect.isclass(instance):
                 try:
                     instance = choice.bind()
-                except (ValueError, TypeError, DovetailError) as error:
+                except (Exception, SystemExit) as error:
                     places = [origin for origin in dict.fromkeys(choice.origins.values()) if origin != DEFAULT]
-                    message = error.args[0] if error.args else repr(error)
-                    self.problems.add(", ".join(places) or path, f"{choice.component.label}: {message}")
+                    message = f"{choice.component.label}{_refusal(choice.component, error)}"
+                    self.problems.add(", ".join(places) or path, message)
                     continue
             if missing := lacking(choice.component, self.registry.kinds[choice.component.kind], instance):
                 self.problems.add(self.chosen[path].place if path in self.chosen else path, missing)
@@ -286,6 +289,13 @@ class _ParameterResolver:
                 return f"{slot.scope}/{component.label} sets its own"
             said.append(f"{slot.path} is {' and '.join(names) or None}")
         return " and ".join(said)
+
+
+def _refusal(component: Component, error: BaseException) -> str:
+    """Return what a class says of its hyperparameters, or what it raised besides, for the end of a message."""
+    if isinstance(error, ValueError | TypeError | DovetailError):
+        return f": {error.args[0] if error.args else repr(error)}"
+    return f" raised {first_line(error)}{raised_in(component.load(), error) or component.place}"
 
 
 def _renamed(component: Component, old: Renamed) -> str:

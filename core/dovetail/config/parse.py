@@ -192,15 +192,8 @@ def _text_of(path: Path) -> str:
 
 
 def _binding(statement: Any, place: str, file: str, owner: str) -> Binding:
-    parts = (*statement.selector.split("."), statement.arg_name)
-    return Binding(
-        scope=statement.scope,
-        path=tuple(p for p in parts if p),
-        value=statement.value,
-        place=place,
-        file=file,
-        owner=owner,
-    )
+    path = tuple(filter(None, (*statement.selector.split("."), statement.arg_name)))
+    return Binding(scope=statement.scope, path=path, value=statement.value, place=place, file=file, owner=owner)
 
 
 def _syntax_problem(error: Exception, text: str, file: Path, began: int) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from dovetail.config.presets import apply_presets
 from dovetail.config.resolved import DEFAULT, Choice, Config, Unused
 from dovetail.config.schema import MESH, ROLES, Schema, is_taken, schema
 from dovetail.config.sections import FORMS, Sections, resolve_sections
+from dovetail.errors import ConfigError, DovetailError
 from dovetail.registry import Registry, current
 
 
@@ -48,7 +49,7 @@ def load(
     found = _resolve(path, overrides, registry or current(), trusted=trusted)
     of_runs = found.schema.of_runs
     config = Config(
-        sections={name: found.schema.sections[name](**found.sections.values[name]) for name in of_runs},
+        sections={name: found.built(name) for name in of_runs},
         choices={path: choice for path, choice in found.choices.items() if not _is_experiment(path, found.schema)},
         schema=found.schema,
         origins={k: origin for k, origin in found.sections.origins.items() if not _is_experiment(k, found.schema)},
@@ -93,8 +94,9 @@ def load_experiment(
         ConfigError: as for `load`.
     """
     found = _resolve(path, overrides, current())
-    settings = found.schema.sections[section](**found.sections.values[section])
-    return settings, {path: choice for path, choice in found.choices.items() if path.startswith(f"{section}.")}
+    return found.built(section), {
+        path: choice for path, choice in found.choices.items() if path.startswith(f"{section}.")
+    }
 
 
 @attrs.frozen(kw_only=True)
@@ -104,6 +106,20 @@ class _Found:
     choices: dict[str, Choice]
     unused: tuple[Unused, ...]
     registry: Registry
+
+    def built(self, section: str) -> Any:
+        """Return the settings of a section as an instance of its class, whose validators check them in combination.
+
+        Raises:
+            ConfigError: if a validator refuses them, with where they are set.
+        """
+        try:
+            return self.schema.sections[section](**self.sections.values[section])
+        except (ValueError, TypeError, DovetailError) as error:
+            keys = (f"{section}.{name}" for name in self.sections.values[section])
+            places = dict.fromkeys(place for key in keys if (place := self.sections.origins[key]) != DEFAULT)
+            message = error.args[0] if error.args else repr(error)
+            raise ConfigError(f"{', '.join(places) or section}: {message}") from error
 
 
 def _resolve(

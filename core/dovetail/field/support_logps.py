@@ -24,7 +24,6 @@ def support_logps(
         tokens: y, the sampled ids.
         support: S, token ids; negative entries are padding. Where all are, the result is meaningless but finite.
 
-    >>> import numpy as np
     >>> logits = jnp.log(jnp.array([[0.4, 0.4, 0.2]]))
     >>> import numpy as np
     >>> np.asarray(support_logps(logits, jnp.array([1]), jnp.array([[0, 1, -1]])), float).round(3).tolist()

@@ -74,10 +74,7 @@ class Completer:
         running = self.loop.begin(examples, keys.shape[1], Generators.of(keys))
         tokens, mask = self._encoded(running.prompts)
         play = Rounds(
-            engine=self.engine,
-            pad_id=self.tokenizer.pad_id,
-            max_turn_tokens=self.loop.max_turn_tokens,
-            options=options,
+            engine=self.engine, pad_id=self.tokenizer.pad_id, max_turn_tokens=self.loop.max_turn_tokens, options=options
         )
         tape, full = play(tokens, mask, keys, sampling, running.then, getattr(running, "alone", None))
         episodes = running.result(full.tolist())

@@ -55,8 +55,8 @@ class Replaying:
         rng = np.random.default_rng([self.seed % 2**32, keys.REPLAY, step])
         with self.component.named("step"):
             earlier, state, *reported = self.replay.step(state, fresh, rng)
-        self._check(earlier, fresh)
-        metrics = {f"{REPLAY}/{name}": float(value) for each in reported for name, value in each.items()}
+            self._check(earlier, fresh)
+            metrics = {f"{REPLAY}/{name}": float(value) for each in reported for name, value in each.items()}
         rows = {
             name: np.concatenate([fresh[name], earlier[name]]).reshape(-1, *fresh[name].shape[2:]) for name in fresh
         }

@@ -124,11 +124,7 @@ LOSS_TERM: Final = Kind(
     parameters={"coef": 1.0, "scheduled": False},
 )
 
-VALUE_LOSS: Final = Kind(
-    name="value_loss",
-    summary="fields -> per-token loss of the critic",
-    reads="fields",
-)
+VALUE_LOSS: Final = Kind(name="value_loss", summary="fields -> per-token loss of the critic", reads="fields")
 
 KL_CONTROLLER: Final = Kind(
     name="kl_controller",

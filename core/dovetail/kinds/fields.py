@@ -51,9 +51,7 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     ),
     "group_ids": FieldInfo("[seq] int", "drawn", "which prompt a completion answers"),
     "rollout_logps": FieldInfo(
-        "[seq, token]",
-        "drawn",
-        "log-probabilities reported by the sampler; `sampling.logps` says over which ids",
+        "[seq, token]", "drawn", "log-probabilities reported by the sampler; `sampling.logps` says over which ids"
     ),
     "support": FieldInfo(
         "[seq, token, candidate] int",
@@ -183,9 +181,7 @@ FIELDS: Final[dict[str, FieldInfo]] = {
         setting="train.schedule",
     ),
     "key": FieldInfo(
-        "PRNG key",
-        ENGINE,
-        "a different key for each reader and step; at stage mini_batch, for each mini-batch too",
+        "PRNG key", ENGINE, "a different key for each reader and step; at stage mini_batch, for each mini-batch too"
     ),
     "row_keys": FieldInfo(
         "[seq] PRNG key", ENGINE, "one key per row and step, which does not depend on how the batch is split"

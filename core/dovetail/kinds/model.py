@@ -44,10 +44,7 @@ MODEL: Final = Kind(
     scaffold="class",
 )
 
-ARCHITECTURE: Final = Kind(
-    name="architecture",
-    summary="config.json of a model folder -> description of its decoder",
-)
+ARCHITECTURE: Final = Kind(name="architecture", summary="config.json of a model folder -> description of its decoder")
 
 ADAPTER: Final = Kind(
     name="adapter",

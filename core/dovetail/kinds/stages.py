@@ -1,7 +1,7 @@
 """The stages of a training step, in order.
 
-The planner checks against this list. What the engine does at each is spelt out where it runs: in `train/` and `host/`
-those of level `host`, in `step/collect.py` those of `batch`, and in `step/update.py` the others.
+The planner checks against this list. What the engine does at each is spelt out where it runs: in `training/` and
+`host/` those of level `host`, in `step/collect.py` those of `batch`, and in `step/update.py` the others.
 """
 
 from __future__ import annotations

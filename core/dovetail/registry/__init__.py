@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import threading
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import pluggy
 
@@ -62,6 +63,15 @@ _discovers = contextvars.ContextVar("discovers", default=False)
 """Whether this context is loading plugins; one that asks for the registry then would load itself again."""
 
 
+_DISCOVERY: Final = threading.RLock()
+"""Threads that ask at the same moment get one registry: components are compared by identity."""
+
+
+def _of_process() -> tuple[Registry, pluggy.PluginManager]:
+    with _DISCOVERY:
+        return _discovered()
+
+
 @functools.cache
 def _discovered() -> tuple[Registry, pluggy.PluginManager]:
     if _discovers.get():
@@ -96,12 +106,12 @@ def add_file(path: str) -> None:
 
 def current() -> Registry:
     """Return the registry of this process, filled from the installed plugins on first use."""
-    return _discovered()[0]
+    return _of_process()[0]
 
 
 def plugin_manager() -> pluggy.PluginManager:
     """Return the pluggy manager that holds the installed plugins."""
-    return _discovered()[1]
+    return _of_process()[1]
 
 
 def get(kind: str, name: str) -> Component:

@@ -150,8 +150,7 @@ class Component:
             target = self.target if callable(self.target) else self._import(self.target)
             owner = f"{self.label} of {self.origin}"
             self._loaded["interface"] = _with_common(read_interface(target, owner), self.common, owner)
-            wrong = misspelt(getattr(target, "declares", {}))
-            if wrong:
+            if wrong := misspelt(getattr(target, "declares", {})):
                 raise PluginError(f"{owner} {wrong}{place_of(target)}")
             self._loaded["object"] = target
         return self._loaded["object"]
@@ -163,7 +162,7 @@ class Component:
         try:
             with undisturbed() as did:
                 target = getattr(importlib.import_module(module), attribute)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             near = nearest(error.name or "", dir(error.obj)) if isinstance(error, AttributeError) else ""
             raise PluginError(
                 f"{self.label} of {self.origin.distribution} {self.origin.version} cannot be imported from"

@@ -122,8 +122,8 @@ def declares(
     return attach
 
 
-def misspelt(facts: Mapping[str, Any]) -> str:
-    """Return an error message about the first claim that looks misspelt; empty if there is none.
+def misspelt(facts: Any) -> str:
+    """Return an error message about claims that are not a mapping, or the first that looks misspelt; empty if right.
 
     `declares` may be a mapping that a class writes itself, and may hold a plugin's own claims: an unknown name is
     therefore an error only if it resembles a known one.
@@ -133,6 +133,8 @@ def misspelt(facts: Mapping[str, Any]) -> str:
     >>> misspelt({"batch_invariance": True})
     "declares 'batch_invariance'. Did you mean 'batch_invariant'?"
     """
+    if not isinstance(facts, Mapping):
+        return f"`declares` is {facts!r:.80}; write @dovetail.declares(CLAIM=VALUE), or a dict"
     for name in facts:
         meant = nearest(name, Claims.__annotations__)
         if name not in (*Claims.__annotations__, "settings", "expected_failures") and meant:

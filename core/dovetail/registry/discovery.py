@@ -218,7 +218,7 @@ def _guarded(take: Take, registry: Registry, manager: pluggy.PluginManager, plug
         check_api(plugin.distribution, plugin.api, registry.kinds.values())
         word = "broken"
         take(registry, manager, plugin)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         registry.remove(plugin.distribution)
         for name in [name for name, _ in manager.list_name_plugin() if name.startswith(f"{plugin.distribution}:")]:
             manager.unregister(name=name)

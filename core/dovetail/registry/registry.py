@@ -51,7 +51,7 @@ class Section:
             module, _, attribute = settings.partition(":")
             try:
                 settings = getattr(importlib.import_module(module), attribute)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise PluginError(
                     f"{owner} cannot be imported from '{self.target}': {type(error).__name__}:"
                     f" {error}{raised_at(error)}"

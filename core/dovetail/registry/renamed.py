@@ -66,12 +66,7 @@ class Renamed:
         "policy_loss.soft_clip.tau of acme-rl is called 'temperature' since 0.3; the old name is refused from 0.5 on:
         write 'temperature'"
         """
+        fate = f"is refused from {self.removed_in} on"
         if self.is_removed(version):
-            return (
-                f"{what} is called '{new}' since {self.since}; the old name was removed in {self.removed_in}: write"
-                f" '{new}'"
-            )
-        return (
-            f"{what} is called '{new}' since {self.since}; the old name is refused from {self.removed_in} on: write"
-            f" '{new}'"
-        )
+            fate = f"was removed in {self.removed_in}"
+        return f"{what} is called '{new}' since {self.since}; the old name {fate}: write '{new}'"

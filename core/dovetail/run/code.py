@@ -18,6 +18,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Final
 
@@ -166,17 +167,32 @@ def _short(content: bytes) -> str:
 def _file_of(module: str) -> str | None:
     """Return the file of a module; None if the module does not exist or is not written in Python."""
     try:
-        spec = sys.modules[module].__spec__ if module in sys.modules else importlib.util.find_spec(module)
-    except (ImportError, ValueError):  # the parent of the name is not a package but a function
+        spec = _spec_of(module)
+    except (Exception, SystemExit):  # it is in a package that cannot be imported here, which may raise anything
         return None
     return spec.origin if spec and spec.origin and spec.origin.endswith(".py") else None
 
 
+def _spec_of(module: str) -> ModuleSpec | None:
+    if module in sys.modules:
+        return sys.modules[module].__spec__
+    parent = module.rpartition(".")[0]
+    if parent and ((spec := _spec_of(parent)) is None or spec.submodule_search_locations is None):
+        return None  # the name of a function; `find_spec` would import the module to look for others in it
+    return importlib.util.find_spec(module)
+
+
 @functools.lru_cache(maxsize=4096)
 def _imports(file: str, changed: int, module: str) -> tuple[str, ...]:
-    """Return the names that a module imports from its own package, or from `SHARED`; some may be functions."""
-    with _PARSING:
-        tree = ast.parse(Path(file).read_bytes())
+    """Return the names that a module imports from its own package, or from `SHARED`; some may be functions.
+
+    What Python cannot read imports nothing: a package may have modules for other versions of it.
+    """
+    try:
+        with _PARSING:
+            tree = ast.parse(Path(file).read_bytes())
+    except (SyntaxError, ValueError):  # ValueError: a null byte
+        return ()
     return tuple(dict.fromkeys(_imported(tree, file, module)))
 
 

@@ -30,15 +30,9 @@ from dovetail.run.sole import Sole, hold_alone
 from dovetail.run.sources import SOURCES
 
 LIBRARIES = (
-    "jax",
-    "jaxlib",
-    "jax-cuda12-plugin",
-    "jax-cuda13-plugin",
-    "libtpu",
-    "nvidia-cudnn-cu12",
-    "nvidia-cudnn-cu13",
+    *("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu", "nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
+    *("flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepiece"),
 )
-LIBRARIES += ("flax", "optax", "orbax-checkpoint", "grain", "numpy", "sentencepiece")
 """The numerical libraries to record, including those of accelerators if they are installed."""
 CONFIG, IDENTITY, ENVIRONMENT, LOCK = "config.gin", "run.json", "environment.json", "lock"
 CHECKPOINTS = "checkpoints"

@@ -13,8 +13,8 @@ from typing import Final
 import attrs
 
 from dovetail.config.located import noted
-from dovetail.errors import DataError
-from dovetail.run.files import write_whole
+from dovetail.errors import DataError, RunError
+from dovetail.run.files import read_record, write_whole
 
 SOURCES: Final = "sources.json"
 
@@ -34,9 +34,15 @@ _REFUSING: ContextVar[bool] = ContextVar("refusing", default=False)
 
 @contextmanager
 def kept_in(folder: Path, *, writes: bool = True) -> Iterator[None]:
-    """Return a context in which names have the meanings stored in `folder`; with `writes`, new ones are stored."""
+    """Return a context in which names have the meanings stored in `folder`; with `writes`, new ones are stored.
+
+    Raises:
+        RunError: if the file of the meanings cannot be read, or holds anything but texts.
+    """
     file = folder / SOURCES
-    found = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    found = read_record(file) if file.exists() else {}
+    if odd := [name for name, meaning in found.items() if not isinstance(meaning, str)]:
+        raise RunError(f"'{file}' has no text for '{odd[0]}'; restore it, or choose another folder")
     token = _OPEN.set(
         _Kept(file, found, writes, {os.path.join(where, text): text for text, where in noted(folder).items()})
     )

@@ -90,13 +90,15 @@ class Optimiser:
         return optax.chain(optax.clip_by_global_norm(max_grad_norm), made)
 
     def see_course(self, total: int, hyper: Mapping[str, Floats]) -> None:
-        """Look at what the schedule gives at the beginning, in the middle and at the end of a run.
+        """Look at what the schedule gives at the beginning, in the middle and at the end of a run of `total` steps.
+
+        Without any step it is never asked, and need not have an answer.
 
         Raises:
             PluginError: if a number is not finite, or negative although the component does not claim to be `signed`.
         """
         component = self.schedule.component
-        for step in sorted({0, total // 2, total - 1}):
+        for step in sorted({0, total // 2, total - 1} if total else ()):
             factor = float(self._factor(jnp.int32(step), jnp.int32(total), hyper))
             if not math.isfinite(factor) or (factor < 0 and not component.declares.get("signed")):
                 how = f"returned {factor:g} for step {step} of {total}; {self.role}.lr is multiplied by it"

@@ -21,7 +21,7 @@ from dovetail.step.mismatch import mismatch
 from dovetail.step.moment import Moment
 from dovetail.step.parts import Floats, Sums, masked_sum, merge, once, sums
 from dovetail.step.scoring import Scoring
-from dovetail.step.view import View, check_rows, check_shape, run_stage, stopped
+from dovetail.step.view import View, check_rows, check_shape, run_stage
 
 
 @struct.dataclass
@@ -87,7 +87,7 @@ class Update:
             weights = others | {self.model: Weights(params, frozen)}
             found, reported = scoring.live(self.model, weights, micro, hyper, moment.dropout, reads)
             if self.model == POLICY:
-                found |= stopped(found, algorithm.plan.detached)
+                found |= {name: jax.lax.stop_gradient(found[of]) for name, of in algorithm.plan.detached.items()}
             view = View(micro | found | constants | moment.rows(micro), algorithm.fields, hyper)
             loss, measured = self._loss(view, moment, hyper)
             measured = measured | {"lengths/fill": fill(micro)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from dovetail.arrays import full_precision
@@ -179,8 +178,3 @@ def _combined(how: Combine, before: Any, new: Any) -> Any:
         return new if before is None else before & new
     weights = jnp.asarray(new, dtype=float)  # a mask is a weight too
     return weights if before is None else before * weights
-
-
-def stopped(values: Mapping[str, Any], detached: Mapping[str, str]) -> dict[str, Any]:
-    """Return the fields that are copies of other fields without their gradients."""
-    return {name: jax.lax.stop_gradient(values[of]) for name, of in detached.items()}

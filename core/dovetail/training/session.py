@@ -289,17 +289,17 @@ def _opened_sinks(config: Config, path: Path, start: int) -> Iterator[Sinks]:
                 sink = choice.bind().open(path, config.train.steps, start)
             if not hasattr(sink, "write"):
                 raise choice.component.wrong(f"returned {sink!r:.80} from `open`; return an open sink", "open")
-            stack.push(_closing(sink))
+            stack.push(_closing(choice.component, sink))
             sinks.append((choice.component, sink))
         stack.enter_context(watched_by(*(sink for _, sink in sinks if isinstance(sink, Watcher))))
         yield sinks
 
 
-def _closing(sink: Sink) -> Callable[..., None]:
+def _closing(component: Component, sink: Sink) -> Callable[..., None]:
     """Return how a sink is closed; that it cannot write the rest does not hide what ended the run."""
 
     def close(kind: type[BaseException] | None, error: BaseException | None, *where: Any) -> None:
-        with contextlib.suppress(*([Exception] if error else [])):
+        with contextlib.suppress(*([Exception] if error else [])), component.named():
             sink.close()
 
     return close

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import attrs
 from flax import nnx
 
-from dovetail.config import Choice, Config
+from dovetail.config import Config
 from dovetail.devices.mesh import Devices
 from dovetail.errors import RunError
 from dovetail.protocols import DoesNotFit, Settled, Sizing, Traits
@@ -37,7 +38,9 @@ def settle(
     """
     kept, chooser = folder / MEMORY, sizing(config)
     if kept.exists():
-        return _kept(kept)
+        noted = _kept(kept)
+        _check(noted, f"'{kept}' has", algorithm, models)
+        return noted
     if config.sft.steps:
         chooser.warm_start(config, *models.shapes(), devices)
     try:
@@ -46,7 +49,7 @@ def settle(
         if refuse or error.least is None:
             raise
         found = error.least
-    _check(found, config.choice(SETTING), algorithm, models)
+    _check(found, f"{config.choice(SETTING).component.label} chose", algorithm, models)
     write_whole(kept, json.dumps(attrs.asdict(found), indent=2) + "\n")
     return found
 
@@ -58,31 +61,33 @@ def _kept(file: Path) -> Settled:
         RunError: if the file holds something else.
     """
     noted = read_record(file)
-    try:
-        return Settled(**noted)
-    except TypeError as error:
-        expected = ", ".join(attrs.fields_dict(Settled))
-        raise RunError(f"'{file}' does not hold {expected}; restore it, or choose another folder") from error
+    with suppress(TypeError):  # other names
+        found = Settled(**noted)
+        sizes = (found.micro_batch_size, 1 if found.positions is None else found.positions)
+        if isinstance(found.mode, str | None) and all(type(size) is int and size > 0 for size in sizes):
+            return found
+    expected = ", ".join(attrs.fields_dict(Settled))
+    raise RunError(f"'{file}' does not hold {expected}; restore it, or choose another folder")
 
 
-def _check(found: Settled, choice: Choice, algorithm: Algorithm, models: Models) -> None:
-    """Refuse a choice that cannot be computed.
+def _check(found: Settled, who: str, algorithm: Algorithm, models: Models) -> None:
+    """Refuse a choice that cannot be computed; `who` begins the message: `sizing.fit chose`.
 
     Raises:
-        RunError: naming the component, its choice and what is allowed.
+        RunError: naming who made it, the choice and what is allowed.
     """
     graphdef, weights = models.shapes()
     modes, most = Traits.of(nnx.merge(graphdef, *weights)).modes, algorithm.sizes.mini_batch_size
     if found.mode is not None and found.mode not in modes:
         known = ", ".join(map(repr, modes)) or "none"
-        raise RunError(f"{choice.component.label} chose the mode '{found.mode}'; modes of the model: {known}")
+        raise RunError(f"{who} the mode '{found.mode}'; modes of the model: {known}")
     if not 1 <= found.micro_batch_size <= most:
         raise RunError(
-            f"{choice.component.label} chose micro-batches of {found.micro_batch_size} completions; from 1 to {most},"
-            " the size of a mini-batch, are possible"
+            f"{who} micro-batches of {found.micro_batch_size} completions; from 1 to {most}, the size of a mini-batch,"
+            " are possible"
         )
     if algorithm.whole_groups and found.micro_batch_size % algorithm.sizes.group_size:
         raise RunError(
-            f"{choice.component.label} chose micro-batches of {found.micro_batch_size} completions, which cut groups of"
+            f"{who} micro-batches of {found.micro_batch_size} completions, which cut groups of"
             f" {algorithm.sizes.group_size}, and the loss compares the completions of a group"
         )

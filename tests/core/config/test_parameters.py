@@ -230,6 +230,23 @@ def test_a_class_that_refuses_its_own_defaults_is_reported_by_role(registry: Reg
     assert complaints("train.rollout = impossible") == ["train.rollout: rollout.impossible: needs a graphics card"]
 
 
+@pytest.mark.parametrize("error", [SystemExit(3), KeyError("size"), FileNotFoundError(2, "no such file", "w.bin")])
+def test_a_class_that_raises_is_reported_with_its_line(
+    registry: Registry, complaints: Complaints, error: BaseException
+):
+    @attrs.frozen(kw_only=True)
+    class Raising:
+        size: int = 2
+
+        def __attrs_post_init__(self) -> None:
+            raise error
+
+    registry.add("rollout", "raising", Raising, origin=ACME)
+    (line,) = complaints("train.rollout = raising\nrollout.raising.size = 3\n")
+    said = re.escape(f"x.gin:2: rollout.raising raised {type(error).__name__}: {error}")
+    assert re.fullmatch(rf"{said} \[.*test_parameters\.py:\d+\]", line)
+
+
 def test_a_default_that_does_not_fit_is_the_plugins_fault(registry: Registry, complaints: Complaints):
     registry.add("advantage", "broken", broken_default, origin=ACME)
     (line,) = complaints("train.advantage = broken")

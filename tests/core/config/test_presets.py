@@ -53,6 +53,23 @@ class Warm:
     temprature: float = 0.7
 
 
+@attrs.frozen(kw_only=True)
+class Cold:
+    """A preset with a value that its setting does not take."""
+
+    temperature: float = -1.0
+
+
+def test_a_preset_of_a_value_that_a_setting_does_not_take_is_refused(registry):
+    registry.add("sampling_preset", "cold", Cold, origin=Origin("acme", "1.0", "acme"))
+    with pytest.raises(ConfigError) as caught:
+        load(None, ["sampling.preset=cold"], registry=registry)
+    assert str(caught.value) == (
+        "--set sampling.preset=cold: sampling_preset.cold of acme 1.0 (acme) sets 'temperature': expected 0 <= float <"
+        " inf, got -1.0."
+    )
+
+
 def test_a_preset_of_what_is_no_setting_is_refused(registry):
     registry.add("sampling_preset", "warm", Warm, origin=Origin("acme", "1.0", "acme"))
     with pytest.raises(

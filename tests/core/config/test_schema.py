@@ -1,6 +1,7 @@
 """The schema of a configuration follows from the open sections and kinds, a plugin's as well as the built-in ones."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import attrs
@@ -109,9 +110,35 @@ def test_a_section_of_an_experiment_may_stand_in_a_file_and_is_in_no_runs_config
     assert complaints("acme.rounds = 0") == ["x.gin:1: acme.rounds: expected int >= 1, got 0."]
 
 
+def test_what_the_validator_of_a_section_refuses_has_its_place(registry: Registry, complaints: Complaints):
+    @attrs.frozen(kw_only=True)
+    class Checked:
+        low: int = 1
+        high: int = attrs.field(default=2)
+
+        @high.validator
+        def _above(self, attribute: object, value: int) -> None:
+            if value <= self.low:
+                raise ValueError(f"acme.high = {value} is not above acme.low = {self.low}")
+
+    open_section(registry, target=Checked)
+    (complaint,) = complaints("train.steps = 3\nacme.low = 5\n")
+    assert complaint == "x.gin:2: acme.high = 2 is not above acme.low = 5"
+
+
 def test_a_section_that_cannot_be_had_is_its_plugins_fault(registry: Registry, write: Callable[..., Any]):
     open_section(registry, target="no_such_package.settings:Acme")
     with pytest.raises(PluginError, match=r"section 'acme' of acme-rl 2.0 cannot be imported from 'no_such_package"):
+        load(write(""), registry=registry)
+
+
+def test_a_section_whose_module_exits_is_its_plugins_fault(
+    registry: Registry, write: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "acme_leaves.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    open_section(registry, target="acme_leaves:Acme")
+    with pytest.raises(PluginError, match=r"from 'acme_leaves:Acme': SystemExit: 0 \[.*acme_leaves.py:1\]"):
         load(write(""), registry=registry)
 
 

@@ -28,6 +28,12 @@ def test_an_empty_stop_string_is_refused():
         Sampling(stop=("a", ""))
 
 
+def test_what_a_section_refuses_has_its_place(tmp_path):
+    (tmp_path / "x.gin").write_text("sampling.stop = ('a', '')\n")
+    with pytest.raises(ConfigError, match=r"x\.gin:1: sampling\.stop = \('a', ''\) has an empty string"):
+        load(tmp_path / "x.gin")
+
+
 def test_the_ends_are_allowed():
     Sampling(temperature=0.0, top_k=1, top_p=1.0, max_tokens=1)
 

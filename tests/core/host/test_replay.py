@@ -33,6 +33,12 @@ class Same:
         if self.wrong == "fewer":
             earlier["mask"] = earlier["mask"][1:]
         state = {"steps": state["steps"] + 1}
+        if self.wrong == "groups":
+            return None, state
+        if self.wrong == "metrics":
+            return earlier, state, "as many as before"
+        if self.wrong == "metric":
+            return earlier, state, {"oldest": None}
         return (earlier, state) if self.wrong == "silent" else (earlier, state, {"steps": state["steps"]})
 
 
@@ -70,6 +76,20 @@ def test_groups_that_do_not_fit_are_refused_with_their_author(wrong, message):
     made = replaying(f"replay.same.wrong='{wrong}'")
     said = rf"^replay.same of session 0 .* {message}; it returns every field .* \[.*test_replay.py:\d+\]$"
     with pytest.raises(PluginError, match=said):
+        made(made.init(FRESH), FRESH, step=0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("groups", "raised TypeError: argument of type 'NoneType' is not iterable"),
+        ("metrics", "raised AttributeError: 'str' object has no attribute 'items'"),
+        ("metric", "raised TypeError: float"),
+    ],
+)
+def test_what_cannot_be_used_of_its_results_is_said_with_its_author(wrong, message):
+    made = replaying(f"replay.same.wrong='{wrong}'")
+    with pytest.raises(PluginError, match=rf"^replay.same of session 0 .* {message}.* \[.*test_replay.py:\d+\]$"):
         made(made.init(FRESH), FRESH, step=0)
 
 

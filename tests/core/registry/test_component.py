@@ -216,6 +216,27 @@ def test_a_target_that_cannot_be_had_is_named_on_first_use(target, message):
     assert "acme-rl" in str(caught.value)
 
 
+@pytest.mark.parametrize("claims", [None, ["unbiased_value"], "noisy"])
+def test_claims_that_are_no_mapping_are_refused(claims):
+    def shout(x):
+        """Claim it in another way."""
+
+    shout.declares = claims
+    with pytest.raises(
+        PluginError, match=r"`declares` is .*; write @dovetail\.declares.* \[.*test_component\.py:\d+\]"
+    ):
+        component(shout).load()
+
+
+def test_a_module_that_exits_is_named(tmp_path, monkeypatch):
+    file = tmp_path / "acme_exits.py"
+    file.write_text("import sys\n\nsys.exit(3)\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(PluginError) as caught:
+        component("acme_exits:loss").load()
+    assert str(caught.value).endswith(f"cannot be imported from 'acme_exits:loss': SystemExit: 3 [{file}:3]")
+
+
 def test_what_is_raised_before_a_method_is_reached_has_the_line_of_the_method(tmp_path, monkeypatch):
     file = tmp_path / "acme_thing.py"
     file.write_text(

@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 import pytest
@@ -14,7 +16,7 @@ from dovetail import builtin
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.kinds import KINDS
-from dovetail.registry import _discovered, discover
+from dovetail.registry import _discovered, current, discover
 
 GOOD = """
 import dovetail
@@ -55,6 +57,7 @@ def install(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def put(distribution: str, module: str, source: str, entry: str = "plugin", **options) -> None:
+        sys.modules.pop(module, None)  # of another test
         files = {f"{module}.py": source.replace("{module}", module)}
         points = {"dovetail": {entry: module}} | {"dovetail.api": options.pop("api", {})}
         write_distribution(tmp_path, distribution, files, points, **options)
@@ -147,11 +150,12 @@ def test_an_entry_point_named_like_a_built_in_hides_nothing(install):
         ),
         ("def broken(:\n", "SyntaxError: invalid syntax"),
         ("import sys\nsys.exit(3)\n", "SystemExit: 3 ["),
+        (GOOD + "    raise SystemExit(0)\n", "SystemExit: 0 ["),
+        (OPENER.replace("    register_kind(", "    raise SystemExit(0)\n    register_kind("), "SystemExit: 0 ["),
     ],
 )
 def test_a_broken_plugin_is_named_and_the_rest_works(install, source, reason):
     install("acme-rl", "acme_c", source)
-    sys.modules.pop("acme_c", None)
     registry, _ = discover()
     (problem,) = registry.problems
     assert (problem.distribution, problem.version) == ("acme-rl", "1.0")
@@ -317,7 +321,6 @@ def test_a_field_that_has_an_owner_is_left_out_and_the_rest_of_the_plugin_works(
         + '    register("field", "entropy", "{module}.losses:entropy")\n    register("kl", "acme_kl", "{module}:kl")\n'
     )
     install("acme-rl", "acme_c", source)
-    sys.modules.pop("acme_c", None)
     registry, _ = discover()
     (problem,) = registry.problems
     assert str(problem).startswith(
@@ -381,3 +384,15 @@ def test_metadata_under_the_former_name_announces_nothing_twice(tmp_path, monkey
     write_distribution(tmp_path, "dovetail", {}, {"dovetail": {"core": "dovetail.builtin"}}, version="0.0.9")
     monkeypatch.syspath_prepend(tmp_path)
     assert [(point.name, point.value) for point in entry_points()] == before
+
+
+def test_threads_that_ask_at_the_same_moment_get_one_registry():
+    _discovered.cache_clear()
+    both = threading.Barrier(4)
+
+    def ask(_):
+        both.wait()
+        return current()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len({id(registry) for registry in pool.map(ask, range(4))}) == 1

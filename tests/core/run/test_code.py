@@ -53,6 +53,20 @@ def test_what_a_component_is_made_of_counts_and_what_stands_beside_it_does_not(p
         (package / name).write_text(FILES[name])
 
 
+@pytest.mark.parametrize(
+    "text", ["print 'Python 2'\n", "\0", "raise RuntimeError('no GPU here')\n", "raise SystemExit(0)\n"]
+)
+def test_a_module_that_cannot_be_imported_here_counts_too(package, text):
+    losses = FILES["losses/soft.py"] + "\n\ndef fast():\n    from acme_code.far import kernel\n"
+    (package / "losses" / "soft.py").write_text(losses)
+    (package / "far.py").write_text(text)
+    component = dovetail.register("policy_loss", "soft", "acme_code.losses.soft:soft")
+    before = code_of(component)
+    assert "acme_code.far" not in sys.modules
+    (package / "far.py").write_text(text + "# changed\n")
+    assert code_of(component) != before
+
+
 def test_the_formulas_that_components_share_count():
     files = files_of(current().get("policy_loss", "gspo"))
     assert {"dovetail_loss.policy_loss.gspo", "dovetail.arrays"} <= files.keys()

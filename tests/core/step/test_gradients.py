@@ -94,6 +94,18 @@ def words(step, total_steps):
     return "half"
 
 
+def share_left(step, total_steps):
+    """A schedule that has no answer for a run without steps."""
+    return 1.0 - step / total_steps
+
+
+def test_a_schedule_is_not_asked_about_a_run_without_steps():
+    dovetail.register("lr_schedule", "share_left", share_left)
+    algorithm = assemble(load(None, ["train.lr_schedule=share_left"]))
+    for total in (0, 1, 2):
+        algorithm.optimisers["train"].see_course(total, algorithm.hyper)
+
+
 @pytest.mark.parametrize(
     ("kind", "target", "said"),
     [

@@ -4,9 +4,11 @@ from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 
+import attrs
 import pluggy
 import pytest
 
+import dovetail
 from dovetail import hookimpl, hookspecs
 from dovetail.config import load
 from dovetail.errors import DovetailWarning, PluginError, RunError
@@ -113,9 +115,14 @@ def test_a_sink_that_cannot_close_does_not_hide_what_ended_the_run():
         def close(self):
             raise OSError("full")
 
-    close = _closing(Full())
+    @attrs.frozen(kw_only=True)
+    class FullMaker:
+        def open(self, folder, total_steps, start_step):
+            return Full()
+
+    close = _closing(dovetail.register("sink", "full", FullMaker), Full())
     close(ZeroDivisionError, ZeroDivisionError(), None)
-    with pytest.raises(OSError, match="full"):
+    with pytest.raises(PluginError, match=r"^sink\.full of .* raised OSError: full \[.*test_session\.py:\d+\]$"):
         close(None, None, None)
 
 

@@ -68,6 +68,20 @@ def test_a_choice_that_cannot_be_computed_is_refused(said, choice, message, tmp_
     assert not (tmp_path / MEMORY).exists()
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"mode": "fast"}, "has the mode 'fast'; modes of the model: 'remat none"),
+        ({"micro_batch_size": 17}, "has micro-batches of 17 completions; from 1 to 16"),
+    ],
+)
+def test_a_kept_choice_that_cannot_be_computed_is_refused(said, changed, message, tmp_path):
+    first = settle(*parts(said), tmp_path)
+    (tmp_path / MEMORY).write_text(json.dumps(attrs.asdict(first) | changed))
+    with pytest.raises(RunError, match=rf"memory\.json' {message}"):
+        settle(*parts(said), tmp_path)
+
+
 def test_the_sizing_is_no_part_of_the_config_id(said):
     assert config_id(load(None, TINY)) == config_id(load(None, [*TINY, said, "sizing.said.rows=4"]))
 
