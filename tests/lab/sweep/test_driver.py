@@ -1,6 +1,7 @@
 """Whatever happens to a trial, a worker or the driver, nothing else is lost, and the same command resumes the sweep."""
 
 import errno
+import fcntl
 import math
 import os
 import signal
@@ -15,6 +16,7 @@ import pytest
 from tests.lab.sweep import stub
 from tests.lab.sweep.stub import CRASHES, DIES, DIES_ONCE, FAILS, GOOD, HANGS, SLOW, SLOW_STEPS, sweep
 
+from dovetail.cli import main
 from dovetail.errors import RunError, WorkerLost
 from dovetail_lab.sweep import Store, Trial, TrialFailed, driver
 from dovetail_lab.sweep import store as sweep_store
@@ -172,6 +174,19 @@ def test_one_driver_at_a_time(tmp_path):
         sweep(folder, GOOD)
 
 
+def test_who_looks_whether_a_sweep_is_driven_is_in_nobodys_way(tmp_path):
+    """`sweep status` holds the lock for a moment."""
+    planned, about = stub.plan(GOOD)
+    store = Store.create(tmp_path / "s", planned, about)
+    with store.drive():
+        pass
+    looks = (store.path / "driver").open("rb")
+    fcntl.flock(looks, fcntl.LOCK_SH)
+    threading.Timer(0.2, looks.close).start()
+    with store.drive():
+        assert store.is_driven
+
+
 def asked_while_running(folder: Path, rate: float, ask, *rates: float, **terms):
     """Run a sweep and, once a trial has begun, call `ask` with its folder."""
 
@@ -300,6 +315,27 @@ def test_a_worker_whose_host_has_another_time_is_ended_when_it_takes_too_long(tm
 
     counts = stub.drive(store, Executor(), stub.Terms(timeout=0.5), watch=stub.Quiet(str), prepare=lambda _: None)
     assert counts == {"timeout": 1}
+
+
+def test_a_trial_that_is_killed_while_it_waits_does_not_run(tmp_path):
+    planned, about = stub.plan(GOOD, 0.11, 0.12)
+    store = Store.create(tmp_path / "s", planned, about)
+    first, second, third = store.trials
+    started: list[str] = []
+
+    class Killing(_Recording):
+        def start(self, trials):
+            super().start(trials)
+            if len(started) == 1:
+                assert main(["sweep", "kill", str(store.path), second.id]) == 0
+
+    class Executor(stub.Stub):
+        def open(self, sweep, jobs):
+            return Killing(started)
+
+    counts = stub.drive(store, Executor(), stub.Terms(), watch=stub.Quiet(str), prepare=lambda _: None)
+    assert started == [first.id, third.id]
+    assert counts["killed"] == 1
 
 
 def test_a_trial_that_was_asked_to_stop_when_its_process_died_is_not_tried_again(tmp_path, monkeypatch):

@@ -228,7 +228,11 @@ class _Driver:
         return len(others) + sum(bool(seat.job) for seat in self.seats) < self.terms.jobs
 
     def _hand_out(self, seat: _Seat, prepare: Prepare) -> None:
-        seat.job = job = self._choose(seat)
+        job = self._choose(seat)
+        if killed := [trial for trial in job if self._read(trial).status in FINAL]:
+            self.waiting = [trial for trial in self.waiting if trial not in killed]
+            return  # the others get their turn at the next look
+        seat.job = job
         if not self.source:  # a source decides itself where its trials go on
             self.store.level(job, prepare)
         for trial in job:
