@@ -139,7 +139,10 @@ def resumed(registration: Registration, folder: Path, amend: str | None) -> Regi
         ConfigError: if the two differ and `amend` does not give a reason.
         RunError: if the registration in the folder has been altered.
     """
-    there, store = Registration.load(folder), Store.open(folder)
+    there = Registration.load(folder)
+    if not (folder / RECORD).exists() and not any(folder.glob("trials/*/state.json")):
+        return registration.continues(there, amend=amend, pairs=0, looks=0)  # a kill came before its runs had folders
+    store = Store.open(folder)
     if found := tampered(there, store):
         raise RunError(f"'{folder}': {'; '.join(found)}. Put it back as it was, or choose another --folder")
     looks = sum(1 for _ in Journal(folder).of("looked"))
