@@ -82,8 +82,11 @@ def test_a_test_that_is_killed_before_its_runs_have_folders_goes_on(here, capsys
     with monkeypatch.context() as patched:
         patched.setattr(Store, "create", killed)
         assert ab(*ARMS, *QUICK) not in (DECIDED, UNDECIDED)
-    registered = record()["registered"]
+    registered, text = record()["registered"], (FOLDER / "ab.json").read_text()
     assert "the design was registered on" in error(capsys, *ARMS, *QUICK, "--min-effect", "0.1")
+    (FOLDER / "ab.json").write_text(text.replace('"min_effect": 0.0', '"min_effect": 0.1'))
+    assert "is not what was registered, by journal.jsonl" in error(capsys, *ARMS, *QUICK, "--min-effect", "0.1")
+    (FOLDER / "ab.json").write_text(text)
     assert ab(*ARMS, *QUICK) == DECIDED
     assert record()["registered"] == registered
 
