@@ -40,3 +40,10 @@ def test_a_run_whose_scores_never_differed_says_that_the_reward_has_taught_nothi
 )
 def test_other_runs_are_not_warned_of(tmp_path, steps):
     assert "warning" not in summary(tmp_path, *steps)
+
+
+def test_the_best_value_is_a_number_if_there_is_one(tmp_path):
+    text = summary(tmp_path, scored(float("nan"), 0.1), scored(0.25, 0.1), scored(0.125, 0.1))
+    assert "reward       nan -> 0.125 after 3 steps (best 0.250 at 2)" in text
+    text = summary(tmp_path, scored(float("nan"), 0.1))
+    assert "reward       nan -> nan after 1 steps (best nan at 1)" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,7 +45,8 @@ def summarise(folder: Path) -> str:
     for metric, label, form in (("eval/accuracy", "held-out", "{:.1%}"), ("reward/mean", "reward", "{:.3f}")):
         values = series(folder, metric)
         if values:
-            best_step, best = max(values, key=lambda pair: pair[1])
+            known = [(step, value) for step, value in values if not math.isnan(value)] or values
+            best_step, best = max(known, key=lambda pair: pair[1])
             figures[metric] = {
                 "first": values[0][1],
                 "last": values[-1][1],

@@ -1,16 +1,18 @@
 """Episodes of `tool_agent` that are answered one by one, from several threads, are those of rounds."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 
 import attrs
 import numpy as np
+import pytest
 from tests.agent.agent_loop.test_tool_agent import ADD, EOS, Letters, begin
 
 from dovetail.errors import RunError
 from dovetail.host.episodes import Generators
-from dovetail.protocols import Step, Tool
+from dovetail.protocols import Result, Step, Tool
 from dovetail_agent.agent_loop._toolbox import Toolbox
 from dovetail_agent.agent_loop.tool_agent import ToolAgent
 from dovetail_agent.record import FILE
@@ -86,15 +88,56 @@ def test_tools_in_this_process_are_called_by_one_thread_at_a_time():
     assert [Letters().decode(each) for each in said] == ["[tool:3]"] * ROWS
 
 
+class Alone:
+    """An environment with a tool, of which only one thread at a time may ask anything."""
+
+    columns = ()
+
+    def __init__(self):
+        self.busy = threading.Lock()
+
+    def reset(self, example, rng):
+        return 0, ()
+
+    def tools(self):
+        schema = {"description": "Wait.", "parameters": {"properties": {"a": {"type": "integer"}, "b": {}}}}
+        return [Tool(name="add", function=self.waits, target=Alone.waits, schema=schema)]
+
+    def waits(self, state, a, b):
+        return Result(self.said(), state=state)
+
+    def step(self, state, turn, rng):
+        return Step(state=state, messages=({"role": "user", "content": self.said()},))
+
+    def said(self):
+        assert self.busy.acquire(blocking=False), "two threads ask it"
+        time.sleep(0.01)
+        self.busy.release()
+        return "done"
+
+
+@pytest.mark.parametrize("record", [False, True])
+def test_an_environment_and_its_tools_are_called_by_one_thread_at_a_time(tmp_path, record):
+    loop = ToolAgent(max_turns=ROWS).open(Letters(), Alone(), (), Hermes())
+    generators = Generators(np.arange(ROWS * 2, dtype=np.uint32).reshape(1, ROWS, 2))
+    running = (loop.recording(tmp_path) if record else loop).begin(({"prompt": "?"},), ROWS, generators)
+    said = [ADD if row % 2 else "I wait." for row in range(ROWS)]
+    with ThreadPoolExecutor(ROWS) as threads:
+        found = list(threads.map(lambda row: running.alone(row, ids(said[row]), "eos"), range(ROWS)))
+    assert all(each and "done" in Letters().decode(each) for each in found), [
+        episode.end for episode in running.episodes
+    ]
+
+
 def test_a_call_that_does_not_end_holds_up_no_other_episode(monkeypatch):
     """The tools of one episode are at work while another is answered, and its environment too."""
     other = threading.Event()
     slow = Toolbox._side_by_side
 
-    def waits(self, asked):
+    def waits(self, asked, *more):
         if asked and asked[0][0].arguments["a"] == 1:
             assert other.wait(PATIENCE), "the others wait"
-        return slow(self, asked)
+        return slow(self, asked, *more)
 
     monkeypatch.setattr(Toolbox, "_side_by_side", waits)
     running = begin(interaction=Draws(), samples=3)

@@ -317,6 +317,28 @@ def test_an_interaction_answers_what_calls_nothing_and_gives_rewards_to_turns():
     assert found.metrics["guesses"].tolist() == [3]
 
 
+@attrs.frozen(kw_only=True)
+class Adrift(GuessNumber):
+    """An environment whose anchors are no use."""
+
+    def anchor(self, state):
+        return [state.number] if state.guesses else {}[state.number]
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (0, r"raised KeyError: 3 \[.*test_tool_agent\.py:\d+\]"),
+        (1, r"returned \[3\] from `anchor`; return a value that can be a key, .* \[.*test_tool_agent\.py:\d+\]"),
+    ],
+)
+def test_an_anchor_that_cannot_be_had_is_its_interactions(state, said):
+    running = begin(tools=(), interaction=Adrift())
+    running.episodes[0].state = running.episodes[0].state._replace(guesses=state)
+    with pytest.raises(PluginError, match=f"the interaction {said}"):
+        say(running, "1")
+
+
 def test_equal_states_have_equal_anchors():
     running = begin(interaction=GuessNumber(guesses=3), samples=2)
     for row, text in ((0, "8"), (1, "1"), (0, "2"), (1, "3")):

@@ -30,6 +30,14 @@ def test_median_asks_only_those_that_have_come_so_far_and_looks_no_further():
     assert not median(curve(0.2, 0.2), [curve(0.1, 0.1, 0.9, 0.9)] * 5)
 
 
+def test_median_leaves_out_those_that_have_no_value_yet():
+    """Trials that are evaluated more rarely, as where a sweep varies `eval.every`, have no mean up to an early step."""
+    rare = [[(50, 0.9)]] * 3
+    assert not median([(10, 0.1), (20, 0.2)], rare)
+    assert not median([(10, 0.1), (20, 0.2)], [*rare, curve(0.9, 0.9), curve(0.9, 0.9)])
+    assert median([(10, 0.1), (20, 0.2)], [*rare, *[curve(0.9, 0.9)] * 3])
+
+
 def test_median_never_stops_the_best():
     curves = [curve(*(0.1 * i for _ in range(4))) for i in range(7)]
     for i, each in enumerate(curves):

@@ -121,6 +121,18 @@ def test_a_member_that_failed_is_replaced_and_a_population_that_failed_ends():
     assert study.ask() is None
 
 
+def test_the_only_member_that_is_left_goes_on_even_if_it_has_diverged():
+    """Of two members the first fails, and the last value of the other is not finite."""
+    study = Pbt(quantile=0.5, interval=20).open(NUMBERS, draws=2, seed=0, total_steps=60)
+    for result in (Result(value=None), Result(value=None, curve=((1, 0.5),))):
+        study.ask()
+        study.tell(study._asked - 1, result)
+    assert [(each.copies, each.instead_of, each.goes_on_with) for each in (study.ask(), study.ask())] == [
+        (1, 0, None),
+        (None, None, 1),
+    ]
+
+
 def test_numbers_are_moved_by_the_factor_and_stay_in_their_range():
     study = Pbt(resample=0.0, interval=20).open(MIXED, draws=4, seed=0, total_steps=60)
     for index in range(50):

@@ -75,6 +75,28 @@ def test_the_same_command_goes_on_and_says_the_same(here, capsys):
     assert all(Store.open(FOLDER).state(trial).attempts == 1 for trial in trials)
 
 
+def test_a_test_that_is_killed_before_its_runs_have_folders_goes_on(here, capsys, monkeypatch):
+    def killed(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "create", killed)
+        assert ab(*ARMS, *QUICK) not in (DECIDED, UNDECIDED)
+    registered, text = record()["registered"], (FOLDER / "ab.json").read_text()
+    assert "the design was registered on" in error(capsys, *ARMS, *QUICK, "--min-effect", "0.1")
+    (FOLDER / "ab.json").write_text(text.replace('"min_effect": 0.0', '"min_effect": 0.1'))
+    assert "is not what was registered, by journal.jsonl" in error(capsys, *ARMS, *QUICK, "--min-effect", "0.1")
+    (FOLDER / "ab.json").write_text(text)
+    assert ab(*ARMS, *QUICK) == DECIDED
+    assert record()["registered"] == registered
+
+
+def test_a_test_whose_list_of_runs_is_gone_does_not_go_on(here, capsys):
+    assert ab(*ARMS, *QUICK) == DECIDED
+    (FOLDER / "sweep.json").unlink()
+    assert "no sweep.json" in error(capsys, *ARMS, *QUICK)
+
+
 def test_it_is_registered_before_the_first_run(here, capsys):
     seen = {}
 

@@ -178,6 +178,11 @@ def test_figures_are_estimated_for_each_source():
     assert found["b"]["accuracy"].low < 0.5
 
 
+def test_a_source_that_is_called_all_does_not_take_the_place_of_all_prompts():
+    found = figures({"accuracy": np.array([1.0, 0.0, 0.0])}, ["all", "b", "b"], {})
+    assert {source: of["accuracy"].n for source, of in found.items()} == {"all": 3, "all (data_source)": 1, "b": 2}
+
+
 @pytest.mark.parametrize(
     ("overrides", "error", "message"),
     [

@@ -70,6 +70,18 @@ def read(path: Path) -> str:
     return page
 
 
+def test_the_best_value_is_a_number(run):
+    """The reward of the first step is NaN, as where no completion has a score."""
+    folder = run("mine", steps=0)
+    journal = Journal(folder)
+    for step, reward in enumerate((float("nan"), 0.25, 0.5, 0.375), 1):
+        journal.metrics("rl", step, {"reward/mean": reward})
+    journal.close()
+    report(folder)
+    cells = ["–", "0.375", "", "0.5", "3"]  # first, last, interval, best, at step
+    assert "".join(f'<td class="n">{cell}</td>' for cell in cells) in read(folder / "report.html")
+
+
 def test_the_page_of_a_run(run, capsys):
     folder = run("mine")
     assert report(folder) == 0

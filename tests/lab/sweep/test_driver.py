@@ -1,6 +1,7 @@
 """Whatever happens to a trial, a worker or the driver, nothing else is lost, and the same command resumes the sweep."""
 
 import errno
+import fcntl
 import math
 import os
 import signal
@@ -15,6 +16,7 @@ import pytest
 from tests.lab.sweep import stub
 from tests.lab.sweep.stub import CRASHES, DIES, DIES_ONCE, FAILS, GOOD, HANGS, SLOW, SLOW_STEPS, sweep
 
+from dovetail.cli import main
 from dovetail.errors import RunError, WorkerLost
 from dovetail_lab.sweep import Store, Trial, TrialFailed, driver
 from dovetail_lab.sweep import store as sweep_store
@@ -172,6 +174,19 @@ def test_one_driver_at_a_time(tmp_path):
         sweep(folder, GOOD)
 
 
+def test_who_looks_whether_a_sweep_is_driven_is_in_nobodys_way(tmp_path):
+    """`sweep status` holds the lock for a moment."""
+    planned, about = stub.plan(GOOD)
+    store = Store.create(tmp_path / "s", planned, about)
+    with store.drive():
+        pass
+    looks = (store.path / "driver").open("rb")
+    fcntl.flock(looks, fcntl.LOCK_SH)
+    threading.Timer(0.2, looks.close).start()
+    with store.drive():
+        assert store.is_driven
+
+
 def asked_while_running(folder: Path, rate: float, ask, *rates: float, **terms):
     """Run a sweep and, once a trial has begun, call `ask` with its folder."""
 
@@ -197,7 +212,6 @@ def test_a_trial_can_be_killed_and_stays_so(tmp_path):
     assert sweep(folder, SLOW, GOOD)[1] == {"killed": 1, "done": 1}
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_a_hanging_trial_can_be_killed_too(tmp_path, monkeypatch):
     monkeypatch.setattr(driver, "HANGING_SECONDS", 0.3)
@@ -303,7 +317,70 @@ def test_a_worker_whose_host_has_another_time_is_ended_when_it_takes_too_long(tm
     assert counts == {"timeout": 1}
 
 
-@attrs.frozen
+def test_a_trial_that_is_killed_while_it_waits_does_not_run(tmp_path):
+    planned, about = stub.plan(GOOD, 0.11, 0.12)
+    store = Store.create(tmp_path / "s", planned, about)
+    first, second, third = store.trials
+    started: list[str] = []
+
+    class Killing(_Recording):
+        def start(self, trials):
+            super().start(trials)
+            if len(started) == 1:
+                assert main(["sweep", "kill", str(store.path), second.id]) == 0
+
+    class Executor(stub.Stub):
+        def open(self, sweep, jobs):
+            return Killing(started)
+
+    counts = stub.drive(store, Executor(), stub.Terms(), watch=stub.Quiet(str), prepare=lambda _: None)
+    assert started == [first.id, third.id]
+    assert counts["killed"] == 1
+
+
+def test_a_trial_that_was_asked_to_stop_when_its_process_died_is_not_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "HANGING_SECONDS", 0.3)
+    planned, about = stub.plan(GOOD)
+    store = Store.create(tmp_path / "s", planned, about)
+    started: list[str] = []
+
+    class Dies(_Recording):
+        def finished(self):
+            if len(self.started) > 1:
+                raise AssertionError("it was tried again")
+            store.ask_to_stop(store.trials[0], "killed", "by hand")
+            raise WorkerLost("its process is gone")
+
+    class Executor(stub.Stub):
+        def open(self, sweep, jobs):
+            return Dies(started)
+
+    terms = stub.Terms(retry=3)
+    counts = stub.drive(store, Executor(), terms, watch=stub.Quiet(str), prepare=lambda _: None)
+    assert counts == {"killed": 1}
+    assert store.state(store.trials[0]).reason == "by hand"
+    assert started == [store.trials[0].id]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_population_goes_on_after_a_trial_of_it_has_ended(tmp_path, monkeypatch, late):
+    """Whether the trial has obeyed a request, or had been done when that came."""
+    monkeypatch.setattr(driver, "HANGING_SECONDS", 1.0)
+    planned, about = stub.plan(GOOD, 0.11)
+    store = Store.create(tmp_path / "s", planned, about)
+    workers = _Population([], store, seconds=1.6, late=late)
+
+    class Executor(stub.Stub):
+        def open(self, sweep, jobs):
+            return workers
+
+    terms = stub.Terms(population=2)
+    counts = stub.drive(store, Executor(), terms, watch=stub.Quiet(str), prepare=lambda _: None)
+    assert counts == ({"done": 1, "killed": 1} if late else {"killed": 2})
+    assert workers.started == [each.id for each in store.trials], "no worker was ended"
+
+
+@attrs.define
 class _Recording:
     """Workers that fail at once and record their calls."""
 
@@ -323,6 +400,35 @@ class _Recording:
 
     def close(self):
         pass
+
+
+@attrs.define
+class _Population(_Recording):
+    """Two trials as one job, of which the first obeys a request while the second goes on for `seconds`."""
+
+    store: Store
+    seconds: float
+    late: bool = False
+    began: float = 0.0
+
+    def start(self, trials):
+        self.started.extend(trials)
+        self.began = time.monotonic()
+        self.store.ask_to_stop(self.store.trials[0], "killed", "by hand")
+
+    def finished(self):
+        first, second = self.store.trials
+        passed = time.monotonic() - self.began
+        if passed > self.seconds / 2 and self.store.state(first).status == "waiting":
+            if self.late:
+                self.store.write_state(first, State(status="done"))
+                (self.store.folder(first) / "run.json").write_text(f'{{"run_id": "{first.id}"}}')
+                (self.store.folder(first) / "metrics.jsonl").touch()
+            else:
+                self.store.settle(first, *self.store.asked_to_stop(first))
+        if passed > self.seconds:
+            self.store.settle(second, "killed")
+        return passed > self.seconds
 
 
 def test_no_timeout_is_no_deadline():

@@ -116,6 +116,15 @@ def test_what_came_while_no_driver_ran_is_judged_by_the_next_and_nothing_twice(s
     assert [curve[-1][0] for curve, _ in ASKED] == [1, 2]
 
 
+def test_a_decision_that_a_kill_kept_from_being_carried_out_is_made_again(store):
+    first, _ = store.trials
+    record(store, first, 0.1)
+    judged = stopping(0.15).judge(store, [first], store.trials)
+    assert next(judged)[0] == first
+    judged.close()  # the driver is gone before it has asked the trial to stop
+    assert [trial for trial, _ in stopping(0.15).judge(store, [first], store.trials)] == [first]
+
+
 def test_a_trial_of_a_driver_that_died_is_judged_too(tmp_path):
     """Although another process (here this one) holds the trial, it is asked to stop."""
     planned, about = stub.plan(GOOD)

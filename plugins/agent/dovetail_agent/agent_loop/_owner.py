@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -61,6 +61,24 @@ def begun(interaction: Interaction, example: Example, rng: object) -> tuple[obje
     if not _are_messages(answer[1]):
         raise wrong(interaction, "reset", answer[1], _MESSAGES, "a state and, as messages, ")
     return answer[0], tuple(answer[1])
+
+
+def anchor_of(interaction: Interaction | None, state: object) -> Hashable | None:
+    """Return the anchor of a state; None where there is no interaction, or it gives none.
+
+    Raises:
+        PluginError: if the interaction raises, or returns what cannot be a key.
+    """
+    anchor = getattr(interaction, "anchor", None)
+    if interaction is None or anchor is None:
+        return None
+    with _named(interaction):
+        found = anchor(state)
+    try:
+        hash(found)
+    except TypeError:
+        raise wrong(interaction, "anchor", found, "a value that can be a key, such as a tuple") from None
+    return found
 
 
 def see_that_right(interaction: Interaction, step: object) -> None:

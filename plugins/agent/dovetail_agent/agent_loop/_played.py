@@ -12,7 +12,7 @@ import numpy as np
 
 from dovetail.errors import DovetailWarning, RunError
 from dovetail.protocols import ASSISTANT, Call, Episodes, Interaction, Message, Parsed, Turn
-from dovetail_agent.agent_loop._owner import calls_in, raised, see_that_right
+from dovetail_agent.agent_loop._owner import anchor_of, calls_in, raised, see_that_right
 from dovetail_agent.agent_loop._toolbox import INTERACTION
 from dovetail_agent.runner import Ran
 
@@ -117,8 +117,7 @@ class Played:
         """Record a turn and parse it; the calls in the result are those to run."""
         episode, loop = self.episodes[row], self.loop
         text = loop.tokenizer.decode(list(ids))
-        anchor = getattr(loop.interaction, "anchor", None)
-        episode.anchors.append(anchor(episode.state) if anchor else None)
+        episode.anchors.append(anchor_of(loop.interaction, episode.state))
         episode.messages.append({"role": ASSISTANT, "content": text})
         episode.rewards.append(0.0)
         parsed = calls_in(loop.tool_format, text) if loop.schemas and finish != "length" else Parsed()

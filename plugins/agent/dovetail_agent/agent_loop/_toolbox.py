@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 import attrs
@@ -23,6 +23,8 @@ INTERACTION: Final = ""
 
 CHARACTERS: Final = 64
 """More characters than almost any token has. Text with more than this per allowed token is cut before it is encoded."""
+
+_NO_LOCK: Final[AbstractContextManager[Any]] = nullcontext()
 
 
 def opened(tools: Sequence[Tool]) -> list[Tool]:
@@ -73,7 +75,7 @@ class Toolbox:
         """Run the calls of several turns, those of a turn in the order written, and update the states of its tools.
 
         With a record, results come from there if it has them; `ids` are the identities of the turns in it. The lock is
-        held by whoever uses the tokenizer.
+        held by whoever uses the tokenizer or the interaction, tools of the interaction in this process included.
 
         Raises:
             RunError: if a tool cannot continue for a reason that is not the fault of any episode.
@@ -83,7 +85,7 @@ class Toolbox:
             rows = [row for row, calls in enumerate(turns) if number < len(calls)]
             asked = [(turns[row][number], states[row].get(self._key(turns[row][number]))) for row in rows]
             for row, (call, state), ran in zip(
-                rows, asked, self._results(asked, [ids[row] for row in rows], number), strict=True
+                rows, asked, self._results(asked, [ids[row] for row in rows], number, lock), strict=True
             ):
                 if ran.stop:
                     raise RunError(ran.stop)
@@ -96,11 +98,13 @@ class Toolbox:
                 results[row].append(attrs.evolve(ran, text=text))
         return results
 
-    def _results(self, asked: Sequence[tuple[Call, Any]], ids: Sequence[str], number: int) -> list[Ran]:
+    def _results(
+        self, asked: Sequence[tuple[Call, Any]], ids: Sequence[str], number: int, lock: AbstractContextManager[Any]
+    ) -> list[Ran]:
         if self.record is None:
-            return self._side_by_side(asked)
+            return self._side_by_side(asked, lock)
         acting = [call.name in self.acting for call, _ in asked]  # a part of the interaction, which repeats itself
-        own = iter(self._side_by_side([each for each, acts in zip(asked, acting, strict=True) if acts]))
+        own = iter(self._side_by_side([each for each, acts in zip(asked, acting, strict=True) if acts], lock))
         others = [(each, name) for each, name, acts in zip(asked, ids, acting, strict=True) if not acts]
         calls, turns = [each for each, _ in others], [name for _, name in others]
         recorded = iter(self.record.results(calls, turns, number, self._side_by_side))
@@ -109,9 +113,11 @@ class Toolbox:
     def _key(self, call: Call) -> str:
         return INTERACTION if call.name in self.acting else call.name
 
-    def _side_by_side(self, asked: Sequence[tuple[Call, Any]]) -> list[Ran]:
+    def _side_by_side(
+        self, asked: Sequence[tuple[Call, Any]], lock: AbstractContextManager[Any] = _NO_LOCK
+    ) -> list[Ran]:
         if not self.processes and self.pool is None:
-            return self._without_workers(asked)
+            return self._without_workers(asked, lock)
         with self._here:
             workers = self.workers
         seconds = self.time_limit if self.pool is None else self.pool.seconds
@@ -122,15 +128,19 @@ class Toolbox:
             for ran, (_, state) in zip(workers.map(asked, time_limit=seconds), asked, strict=True)
         ]
 
-    def _without_workers(self, asked: Sequence[tuple[Call, Any]]) -> list[Ran]:
+    def _without_workers(self, asked: Sequence[tuple[Call, Any]], lock: AbstractContextManager[Any]) -> list[Ran]:
         """Run calls one after another here, and beside them those of tools that have processes of their own."""
         apart = [self.processes is None and call.name in self._own for call, _ in asked]
         with ThreadPoolExecutor(max(1, min(cores(), sum(apart)))) as threads:
             begun = [threads.submit(self._when_free, *each) for each, own in zip(asked, apart, strict=True) if own]
             with self._here:
-                here = iter([self._runner(*each) for each, own in zip(asked, apart, strict=True) if not own])
+                here = iter([self._run_here(*each, lock) for each, own in zip(asked, apart, strict=True) if not own])
             there = iter([each.result() for each in begun])
         return [next(there if own else here) for own in apart]
+
+    def _run_here(self, call: Call, state: Any, lock: AbstractContextManager[Any]) -> Ran:
+        with lock if call.name in self.acting else _NO_LOCK:
+            return self._runner(call, state)
 
     def _when_free(self, call: Call, state: Any) -> Ran:
         with self._free:

@@ -17,9 +17,9 @@ def median(curve: Curve, others: list[Curve], *, grace: int = 10, min_trials: in
 
     Args:
         curve: y, the (step, value) pairs of the trial; higher is better. s is its last step.
-        others: yⱼ, the curves of the other trials; only trials that have reached step s count.
+        others: yⱼ, the curves of the other trials; only trials that have reached step s with a value by then count.
         grace: number of initial steps during which no trial is stopped.
-        min_trials: number of other trials that must have reached step s.
+        min_trials: number of other trials that must count.
 
     Returns:
         Whether to stop the trial.
@@ -31,5 +31,6 @@ def median(curve: Curve, others: list[Curve], *, grace: int = 10, min_trials: in
     if not curve or curve[-1][0] <= grace:
         return False
     step = curve[-1][0]
-    averages = [fmean(value for at, value in other if at <= step) for other in others if other[-1][0] >= step]
+    so_far = [[value for at, value in other if at <= step] for other in others if other[-1][0] >= step]
+    averages = [fmean(values) for values in so_far if values]
     return len(averages) >= min_trials and max(value for _, value in curve) < median_of(averages)

@@ -107,16 +107,12 @@ class LocalWorker:
         return self._idle.is_set()
 
     def kill(self) -> None:
-        """End the process and its children: SIGTERM first, then SIGKILL."""
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            try:
-                os.killpg(self._process.pid, number)
+        """End the process and its children: SIGTERM first, then SIGKILL for what is left of them."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(PATIENCE_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                continue
-            except ProcessLookupError:
-                break
+            os.killpg(self._process.pid, signal.SIGKILL)  # also if it has ended: a child may have ignored the first
         self._process.wait()
         self._listener.join(PATIENCE_SECONDS)
         assert self._process.stdin is not None, "it is a pipe"

@@ -153,10 +153,10 @@ class Population:
         for member in going_on:
             yield self._propose(member.values, member.seed, goes_on_with=member.number)
 
-    def _rank(self, member: Member) -> tuple[float, int]:
-        """The best first; of equal ones, the earlier."""
-        value = self.results[member.number].value
-        return (math.inf if value is None else -value, member.number)
+    def _rank(self, member: Member) -> tuple[float, bool, int]:
+        """The best first; of equal ones, the earlier; those that have failed, of which nothing can be copied, last."""
+        result = self.results[member.number]
+        return (math.inf if result.value is None else -result.value, not result.curve, member.number)
 
     def _share(self, what: str, number: int) -> float:
         return uniform01(self.seed, f"pbt {what}", number)

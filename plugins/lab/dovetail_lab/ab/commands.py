@@ -139,11 +139,14 @@ def resumed(registration: Registration, folder: Path, amend: str | None) -> Regi
         ConfigError: if the two differ and `amend` does not give a reason.
         RunError: if the registration in the folder has been altered.
     """
-    there, store = Registration.load(folder), Store.open(folder)
+    there, journal = Registration.load(folder), Journal(folder)
+    # without them, a kill came between the registration and the folders of its runs
+    has_runs = (folder / RECORD).exists() or any(journal.of("finished"))
+    store = Store.open(folder) if has_runs else Store(folder)
     if found := tampered(there, store):
         raise RunError(f"'{folder}': {'; '.join(found)}. Put it back as it was, or choose another --folder")
-    looks = sum(1 for _ in Journal(folder).of("looked"))
-    pairs = Runs.read(there, store).pairs(there.design.seeds)
+    looks = sum(1 for _ in journal.of("looked"))
+    pairs = Runs.read(there, store).pairs(there.design.seeds) if has_runs else 0
     return registration.continues(there, amend=amend, pairs=pairs, looks=looks)
 
 

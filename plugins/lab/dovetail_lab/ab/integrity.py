@@ -14,6 +14,7 @@ from dovetail_lab.ab.journal import FILE, Journal, digest
 from dovetail_lab.ab.registration import VERSION, Registration
 from dovetail_lab.sweep import Store
 from dovetail_lab.sweep.state import SETTLED
+from dovetail_lab.sweep.store import RECORD
 
 CONFIRMING: Final = ("metric", "goal", "window", "min_effect", "seeds", "stop_rule", "alpha", "lost")
 """The settings that an amendment must not change after a look, because the error rate would no longer hold."""
@@ -57,10 +58,11 @@ def tampered(registration: Registration, store: Store) -> list[str]:
         return [f"there is no {FILE} of what was registered"]
     if broken is not None:
         found.append(f"line {broken} of {FILE} was changed after it was written")
-    for where, written, here in (
-        (FILE, entries[-1]["registration"], registration.to_json()),
-        ("sweep.json", {"design": store.record.get("space", {})}, {"design": registration.design.to_json()}),
-    ):
+    records = [(FILE, entries[-1]["registration"], registration.to_json())]
+    if (store.path / RECORD).exists():  # not before the first run
+        design = {"design": store.record.get("space", {})}
+        records.append((RECORD, design, {"design": registration.design.to_json()}))
+    for where, written, here in records:
         differ = changes(_flat(written), _flat(here))
         if differ:
             found.append(f"ab.json is not what was registered, by {where}: {'; '.join(differ)}")

@@ -17,6 +17,7 @@ import attrs
 
 from dovetail.errors import RunError
 from dovetail.run.files import json_bytes, read_lines
+from dovetail_lab.evaluation.lines import cut_torn_line
 from dovetail_lab.recorded import value_of
 
 FILE: Final = "journal.jsonl"
@@ -82,6 +83,8 @@ class Journal:
         entry = {"time": time.strftime("%Y-%m-%d %H:%M:%S"), "event": event, **about}
         entry["hash"] = _hash(entries[-1]["hash"] if entries else "", entry)
         try:
+            if self.path.exists():
+                cut_torn_line(self.path)  # or this line would be the end of that
             with self.path.open("ab") as file:
                 file.write(json_bytes(entry) + b"\n")
         except OSError as error:

@@ -60,7 +60,7 @@ def open_lines(path: Path, identity: Mapping[str, Any]) -> Iterator[Lines]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with hold(path, f"'{path}'") as file:
             _claim(path, json.loads(json.dumps(identity)))
-            _cut_torn_line(path)
+            cut_torn_line(path)
             yield Lines(path, file)
     except OSError as error:
         raise RunError(f"'{path}' cannot be written: {error.strerror or error}") from error
@@ -80,7 +80,7 @@ def _claim(path: Path, identity: dict[str, Any]) -> None:
         raise RunError(f"'{path}' is made of something else ({shown}); choose another file, or repeat its command")
 
 
-def _cut_torn_line(path: Path) -> None:
+def cut_torn_line(path: Path) -> None:
     """Cut the text after the last line break, an incomplete line left by a process that was killed."""
     with path.open("rb+") as file:
         end = keep = file.seek(0, os.SEEK_END)

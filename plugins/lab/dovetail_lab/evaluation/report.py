@@ -152,7 +152,8 @@ def figures(
     [('all', 0.667, 3), ('a', 0.0, 1), ('b', 1.0, 2)]
     """
     where = np.array(sources)
-    rows = {ALL: np.full(len(where), True)} | {source: where == source for source in sorted(set(sources))}
+    named = {f"{ALL} ({SOURCE})" if source == ALL else source: source for source in sorted(set(sources))}
+    rows = {ALL: np.full(len(where), True)} | {name: where == source for name, source in named.items()}
     return {
         source: {
             name: found

@@ -142,7 +142,8 @@ def _results(runs: Sequence[Recorded]) -> str:
             curve, unit = run.curve(metric), Unit.of(metric)
             if curve:
                 steps = sorted(curve)
-                best = max(steps, key=curve.__getitem__)
+                known = [step for step in steps if not math.isnan(curve[step])] or steps
+                best = max(known, key=curve.__getitem__)
                 first, last, top = (unit.value(curve[step]) for step in (steps[0], steps[-1], best))
                 values = (first, last, _interval(run, metric, steps[-1], unit), top, str(best))
                 rows.append([*([run.name] if several else []), metric, *(Cell(value, "n") for value in values)])

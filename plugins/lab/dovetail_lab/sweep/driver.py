@@ -228,7 +228,11 @@ class _Driver:
         return len(others) + sum(bool(seat.job) for seat in self.seats) < self.terms.jobs
 
     def _hand_out(self, seat: _Seat, prepare: Prepare) -> None:
-        seat.job = job = self._choose(seat)
+        job = self._choose(seat)
+        if killed := [trial for trial in job if self._read(trial).status in FINAL]:
+            self.waiting = [trial for trial in self.waiting if trial not in killed]
+            return  # the others get their turn at the next look
+        seat.job = job
         if not self.source:  # a source decides itself where its trials go on
             self.store.level(job, prepare)
         for trial in job:
@@ -269,7 +273,7 @@ class _Driver:
         job = seat.job
         seat.dismiss()
         for trial in job:
-            if self._read(trial).status not in FINAL:
+            if self._read(trial).status not in FINAL and not self._ended_as_asked(trial):
                 self.states[trial] = self.store.settle(trial, status, reason)
                 self._failed(trial, status, reason)
 
@@ -297,20 +301,26 @@ class _Driver:
     def _ignores_request(self, seat: _Seat) -> bool:
         now = time.monotonic()
         for trial in seat.job:
-            if self.store.asked_to_stop(trial):
+            if self.store.asked_to_stop(trial) and self._read(trial).status not in FINAL:
                 self.asked.setdefault(trial.id, now)
+            else:  # it has obeyed, or had ended before; the others of its population go on
+                self.asked.pop(trial.id, None)
         return any(now - self.asked.get(trial.id, now) > HANGING_SECONDS for trial in seat.job)
 
     def _end_as_asked(self, seat: _Seat) -> None:
         job = seat.job
         seat.dismiss()
         for trial in job:
-            if asked := self.store.asked_to_stop(trial):
-                self.asked.pop(trial.id, None)
-                self.states[trial] = self.store.settle(trial, *asked)
-                self.watch.say(f"{trial.label}: {asked[0]}, {asked[1]}")
-            elif self._read(trial).status not in FINAL:
+            if self._read(trial).status not in FINAL and not self._ended_as_asked(trial):
                 self.waiting.append(trial)
+
+    def _ended_as_asked(self, trial: Trial) -> bool:
+        """Settle a trial whose worker is ended as somebody asked, if anybody has; return whether."""
+        self.asked.pop(trial.id, None)
+        if asked := self.store.asked_to_stop(trial):
+            self.states[trial] = self.store.settle(trial, *asked)
+            self.watch.say(f"{trial.label}: {asked[0]}, {asked[1]}")
+        return asked is not None
 
     def _prune(self) -> None:
         """Ask for the end of trials that the stopping rule gives up."""

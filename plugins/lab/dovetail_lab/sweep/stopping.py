@@ -45,12 +45,12 @@ class Stopping:
         curves = {trial.id: self._curve(store, trial) for trial in trials} if due else {}
         for trial, curve in due.items():
             others = [other for key, other in curves.items() if key != trial.id and other]
-            store.note_judged(trial, curve[-1][0])
             for end, (step, value) in enumerate(curve, 1):
                 if step > judged[trial.id] and self._stops(curve[:end], others, self.steps[trial.id]):
                     shown = value if self.goal == "max" else -value
                     yield trial, f"{self.rule.component.name} at step {step}, {self.metric} {shown:.4g}"
                     break
+            store.note_judged(trial, curve[-1][0])  # once a decision is carried out, so that no kill loses it
 
     def _curve(self, store: Store, trial: Trial) -> Curve:
         """The curve by step, the last value of each, signed so that higher is better.

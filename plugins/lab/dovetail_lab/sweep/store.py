@@ -242,7 +242,7 @@ class Store:
         Raises:
             RunError: if another does.
         """
-        with hold(self.path / DRIVER, f"sweep '{self.path}'"):
+        with hold(self.path / DRIVER, f"sweep '{self.path}'", patience=CLAIM_SECONDS):
             with suppress(FileNotFoundError):
                 (self.path / STOP).unlink()
             yield

@@ -30,14 +30,18 @@ def run(options: argparse.Namespace) -> None:
     wanted = roster.wanted()
     wanted = known if wanted is None else list(wanted)
     if options.what == "add":
-        count, first = options.number or 1, max([*known, *wanted], default=-1) + 1
+        count = 1 if options.number is None else options.number
+        first = max([*known, *wanted], default=-1) + 1
         if count < 1:
             raise ConfigError(f"dovetail fleet {options.folder} add {count}: at least one can be added")
         roster.want([*wanted, *range(first, first + count)])
         print(f"replicas {', '.join(map(str, range(first, first + count)))} are asked for")
     elif options.what == "remove":
+        there = ", ".join(map(str, wanted))
+        if options.number is None:
+            raise ConfigError(f"say which replica to remove: {there}")
         if options.number not in wanted:
-            raise ConfigError(f"there is no replica {options.number}; there are {', '.join(map(str, wanted))}")
+            raise ConfigError(f"there is no replica {options.number}; there are {there}")
         if len(wanted) <= status["floor"]:
             raise ConfigError(f"{len(wanted)} replicas are left, and the run's floor is {status['floor']}")
         roster.want([number for number in wanted if number != options.number])

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from dovetail.errors import RunError
+from dovetail.errors import DovetailError
 from dovetail_rollout.hosted.host import HostLost, Replica
 from dovetail_rollout.hosted.restarts import Restarts
 
@@ -79,8 +79,8 @@ class Member:
         life = self.life
         try:
             self.host.load(folder)
-        except (HostLost, RunError) as lost:
-            words = str(lost)
+        except Exception as error:  # if nobody caught it, the fleet would wait for these weights forever
+            words = _words(error)
             self.lose(life, lambda: words)
         else:
             self.confirmed = folder
@@ -97,7 +97,8 @@ class Member:
 
     def stop(self) -> None:
         """End it; the fleet is closed, or does without it from now on."""
-        self.state = State.GONE
+        with self.lock:  # not in the middle of a loss, after which it would be restarted
+            self.state = State.GONE
         self.host.stop()
 
     def _in_thread(self, work: Callable[[], None]) -> None:
@@ -111,10 +112,9 @@ class Member:
                 if self._confirm(folder):
                     return
             except Exception as error:  # if nobody caught it, the replica would be joining forever
-                words = str(error) if isinstance(error, (RunError, HostLost)) else f"{type(error).__name__}: {error}"
                 if not (self.reads or folder).exists():  # it was removed just before it was read
                     self.host.stop()
-                elif not self._may_return(words, first=first):
+                elif not self._may_return(_words(error), first=first):
                     return
             finally:
                 self.reads = None
@@ -155,3 +155,8 @@ class Member:
             self.tell(f"replica {self.number} is {'restarted' if again else 'lost'}: {words}")
         self.changed()
         return again
+
+
+def _words(error: Exception) -> str:
+    """Say what was raised; errors that are told to users say it themselves."""
+    return str(error) if isinstance(error, (DovetailError, HostLost)) else f"{type(error).__name__}: {error}"
