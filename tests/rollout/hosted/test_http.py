@@ -7,7 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from dovetail_rollout.hosted import http
+from dovetail_rollout.hosted.host import Answer, Ends
 from dovetail_rollout.hosted.http import BROKEN, JsonClient, Late, Refused
+from dovetail_rollout.hosted.vllm_server import VllmServer
 from dovetail_rollout.inside import dovetail_sglang_server as sglang
 
 
@@ -123,3 +125,28 @@ def test_a_server_of_ours_answers_nobody_without_its_token(monkeypatch):
     monkeypatch.delenv(sglang.TOKEN)
     with serving(sglang.Handler) as url, pytest.raises(Refused, match="401"):
         JsonClient(url, "", "secret").get("/health", timeout=30)
+
+
+@pytest.mark.parametrize("event", [b"{", b"[1]", b"7", b"null", b"[" * 100_000])
+def test_an_event_that_is_no_object_is_refused(event):
+    with serving(answering(200, b'data: {"a": 1}\n\ndata: ' + event + b"\n\n")) as url:
+        events = JsonClient(url, "").stream("/", {}, timeout=30)
+        assert next(events) == {"a": 1}
+        with pytest.raises(Refused, match="an event that is no JSON object: "):
+            next(events)
+
+
+@pytest.mark.parametrize("rest", [b"", b"data: {", b'data: {"b": 2}'])
+def test_events_that_end_in_the_middle_are_a_broken_connection(rest):
+    """So that a stream that is hung up on for newer weights is not an odd answer."""
+    with serving(answering(200, b'data: {"a": 1}\n\n' + rest)) as url:
+        events = JsonClient(url, "").stream("/", {}, timeout=30)
+        assert next(events) == {"a": 1}
+        with pytest.raises(ConnectionResetError):
+            next(events)
+
+
+@pytest.mark.parametrize("error", ["overloaded", {"message": "overloaded"}, {"message": "overloaded", "code": None}])
+def test_an_event_that_tells_of_an_error_is_one_whatever_its_form(error):
+    with pytest.raises(Refused, match="status 500: .*overloaded"):
+        VllmServer._read(None, [{"error": error}], Answer([], []), Ends(eos_ids=(), stopped=None))  # pyright: ignore

@@ -118,10 +118,13 @@ class JsonClient:
         """Yield the events of an answer as they come; closing the generator closes the connection. Raises as `post`."""
         with self._answer("POST", path, body, timeout) as answer:
             while (line := answer.readline()) != b"data: [DONE]\n":
-                if not line:  # a connection that is shut down does not fail, but has no more lines
+                if not line.endswith(b"\n"):  # a connection that is shut down does not fail, but has no more lines
                     raise ConnectionResetError("an answer without its end")
                 if line.startswith(b"data: "):
-                    yield json.loads(line[len(b"data: ") :])
+                    event = _json(line[len(b"data: ") :])
+                    if not isinstance(event, dict):
+                        raise Refused(200, f"an event that is no JSON object: {event!r:.100}")
+                    yield event
 
     def pause(self, seconds: float) -> None:
         """Wait, or until `close` is called."""

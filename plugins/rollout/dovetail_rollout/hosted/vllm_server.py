@@ -279,7 +279,9 @@ class VllmServer(Served):
         """Append what a server sends, up to a stop string."""
         for event in events:
             if "error" in event:
-                raise Refused(int(event["error"].get("code", 500)), str(event["error"].get("message")))
+                told = event["error"] if isinstance(event["error"], dict) else {"message": event["error"]}
+                code: Any = told.get("code")
+                raise Refused(int(code) if str(code).isdecimal() else 500, str(told.get("message")))
             self.answered, seen = time.monotonic(), len(answer.tokens)
             for tokens, logps in choices_of(event, streamed=True):
                 answer.tokens.extend(tokens)
