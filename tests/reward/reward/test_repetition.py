@@ -1,7 +1,5 @@
 """`repetition` counts the n-grams that a completion has more than once."""
 
-import time
-
 import pytest
 
 from dovetail_reward.reward.repetition import repetition
@@ -40,7 +38,5 @@ def test_completions_do_not_depend_on_each_other():
     assert repetition([]) == []
 
 
-def test_a_long_completion_takes_no_time():
-    begun = time.perf_counter()
-    of([7] * 32_768, 20)
-    assert time.perf_counter() - begun < 2
+def test_the_example_of_trl():
+    assert repetition([[1, 2, 3, 4], [5, 5, 5, 5, 5]], ngram=2) == [0.0, -0.75]

@@ -35,8 +35,9 @@ def repetition(tokens: Sequence[Sequence[int]], *, ngram: Annotated[int, Ge(1)] 
         A score between -1 and 0.
 
     Departures:
-        Open R1's `get_repetition_penalty_reward` counts words instead of tokens, in lower case, and multiplies by its
-        `max_penalty`. Yeo et al. penalise the repeated tokens themselves instead of the completion.
+        TRL's `get_repetition_penalty_reward`, with n = 3 by default, multiplies by its `max_penalty`, which is a weight
+        here. Open R1's of that name counts words instead of tokens, in lower case. Yeo et al. penalise the repeated
+        tokens themselves instead of the completion.
 
     >>> repetition([[1, 2, 1, 2, 1], [1, 2, 3]], ngram=2)
     [-0.5, 0.0]
