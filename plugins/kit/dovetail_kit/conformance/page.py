@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from dovetail_kit.conformance.check import Check, checks
@@ -27,19 +28,24 @@ def _checks() -> str:
     families: dict[tuple[str, ...], list[Check]] = {}
     for check in checks():
         families.setdefault(check.kinds, []).append(check)
-    lines = ["## Checks", ""]
-    for kinds in sorted(families, key=lambda kinds: (len(kinds) > 0, -len(kinds), kinds)):
-        lines += [
-            f"### {', '.join(kinds) or 'Every component'}",
-            "",
-            "| check | claim | if it fails |",
-            "|---|---|---|",
-        ]
-        for check in families[kinds]:
-            failing = " ".join(filter(None, (check.meaning, check.fix)))
-            lines.append(f"| `{check.name}`{_condition(check)} | {_cell(check.summary)} | {_cell(failing)} |")
-        lines.append("")
-    return "\n".join(lines)
+    shared = {kinds: family for kinds, family in families.items() if len(kinds) > 1}
+    lines = ["## Checks", "", "### Every component", "", *_table(families[()]), ""]
+    lines += ["### Several kinds", "", "| check | kinds | claim | if it fails |", "|---|---|---|---|"]
+    for kinds in sorted(shared, key=lambda kinds: (-len(kinds), kinds)):
+        lines += [_row(check, ", ".join(kinds)) for check in shared[kinds]]
+    for kinds in sorted(kinds for kinds in families if len(kinds) == 1):
+        lines += ["", f"### {kinds[0]}", "", *_table(families[kinds])]
+    return "\n".join(lines) + "\n"
+
+
+def _table(family: Sequence[Check]) -> list[str]:
+    return ["| check | claim | if it fails |", "|---|---|---|", *map(_row, family)]
+
+
+def _row(check: Check, *beside: str) -> str:
+    failing = " ".join(filter(None, (check.meaning, check.fix)))
+    cells = f"`{check.name}`{_condition(check)}", *beside, _cell(check.summary), _cell(failing)
+    return f"| {' | '.join(cells)} |"
 
 
 def _condition(check: Check) -> str:
