@@ -94,7 +94,7 @@ def open_folder(folder: Path) -> dict[str, Tensor]:
             hint = f"; save {listing(other)} again as safetensors" if other else ""
             raise ConfigError(f"{folder}: has neither {SINGLE} nor {INDEX}{hint}")
         return open_file(folder / SINGLE)
-    where = _weight_map(index)
+    where = weight_map(index)
     missing = sorted({name for name in where.values() if not (folder / name).is_file()})
     if missing:
         raise ConfigError(f"{index}: names {listing(missing)}, which are missing; is the download complete?")
@@ -107,7 +107,12 @@ def open_folder(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _weight_map(index: Path) -> dict[str, str]:
+def weight_map(index: Path) -> dict[str, str]:
+    """Return the name of the file that holds each tensor, as an index says.
+
+    Raises:
+        ConfigError: if it does not say so, or names a file that may lie outside its folder.
+    """
     try:
         found = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
