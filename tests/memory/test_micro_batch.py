@@ -36,6 +36,30 @@ def test_more_devices_take_more_rows():
     assert attrs.evolve(WORK, group_size=1).fit(tokens=1, devices=4) >= 1
 
 
+@pytest.mark.parametrize("whole_groups", [False, True])
+@pytest.mark.parametrize("group", [1, 2, 4, 8, 16])
+@pytest.mark.parametrize("devices", [1, 2, 4, 8, 16])
+def test_devices_divide_the_rows(devices, group, whole_groups):
+    """Each device computes all of the rows that they do not divide, for which it has no memory."""
+    work = Work(rows=96, group_size=group, prompt_tokens=100, max_tokens=50, whole_groups=whole_groups)
+    for tokens in (1, 60, 150, 300, 499, 500, 1000, 1700, 10**7):
+        rows = work.fit(tokens, devices)
+        assert rows % devices == 0, tokens
+        assert 0 < rows <= work.rows
+        assert rows % group == 0 or (group % rows == 0 and not whole_groups)
+        if rows > devices and not (whole_groups and rows == group):
+            assert -(-rows // group) * work.prompt_tokens + rows * work.max_tokens <= tokens * devices
+        assert all(size % devices == 0 for size in work.sizes(rows, 1, devices))
+
+
+@pytest.mark.parametrize(("rows", "group", "devices"), [(6, 3, 4), (8, 8, 3), (2, 1, 4), (7, 7, 2), (24, 8, 3)])
+def test_devices_that_cannot_divide_the_rows(rows, group, devices):
+    work = Work(rows=rows, group_size=group, prompt_tokens=100, max_tokens=50)
+    for tokens in (1, 60, 150, 300, 500, 10**7):
+        assert 1 <= work.fit(tokens, devices) <= rows
+        assert work.sizes(rows, 1, devices)
+
+
 def test_mini_batches_that_cut_groups():
     assert attrs.evolve(WORK, rows=12).fit(tokens=10**6) == 12
     assert attrs.evolve(WORK, rows=7).fit(tokens=10**6) == 7

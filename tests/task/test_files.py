@@ -176,3 +176,10 @@ def test_a_share_that_leaves_a_side_empty_is_refused(tmp_path):
         held_out(table, 0.0, "a.eval_share")
     with pytest.raises(DataError, match=r"share = 1\.0 holds out all of the 3 records .*: set a smaller share"):
         held_out(table, 1.0, "share")
+
+
+def test_a_field_of_a_csv_file_may_be_long(tmp_path):
+    """Python's own limit is 131,072 characters, which the tests of a problem may exceed."""
+    records = [{"prompt": "a", "tests": "x" * 200_000}, {"prompt": "b", "tests": '"\r\n' * 100_000}]
+    table = open_table(source_of(write(tmp_path / "data.csv", records)), TEXT)
+    assert list(table) == records

@@ -259,8 +259,8 @@ class Footprint:
         return self.models.role_shapes(role)[1] if self._own(role) else self.models.shapes()[1]
 
     def _of_one_device(self, settled: Settled, parts: int) -> Settled:
-        """Return the share of one of the devices that divide a micro-batch; it may be less than a group."""
-        return attrs.evolve(settled, micro_batch_size=max(1, settled.micro_batch_size // parts))
+        """Return the largest share of one of the devices that divide a micro-batch; it may be less than a group."""
+        return attrs.evolve(settled, micro_batch_size=-(-settled.micro_batch_size // parts))
 
     def _batch(self, role: str, micro: int) -> dict[str, jax.ShapeDtypeStruct]:
         """Return the shapes of the fields that models read, for a few micro-batches of one of a role's devices."""

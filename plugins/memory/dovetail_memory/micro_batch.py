@@ -61,35 +61,46 @@ class Work:
         leaves, structure = jax.tree.flatten(shapes)
         return _bytes_per_token(graphdef, structure, tuple(leaves), self.prompt_tokens + self.max_tokens)
 
-    def sizes(self, most: int, least: int) -> list[int]:
+    def sizes(self, most: int, least: int, devices: int = 1) -> list[int]:
         """Return the numbers of rows from `most` down to `least` that keep groups whole or split them evenly.
 
-        >>> Work(rows=32, group_size=8, prompt_tokens=64, max_tokens=64).sizes(16, 2)
-        [16, 8, 4, 2]
+        Only those that the devices divide are returned, if there are any.
+
+        >>> work = Work(rows=32, group_size=8, prompt_tokens=64, max_tokens=64)
+        >>> work.sizes(16, 2), work.sizes(32, 2, devices=16)
+        ([16, 8, 4, 2], [32, 16])
         """
         together = math.gcd(self.group_size, self.rows)
         found = [
             n for n in range(least, most + 1) if n % together == 0 or (together % n == 0 and not self.whole_groups)
         ]
-        return found[::-1]
+        return [n for n in found if n % devices == 0][::-1] or found[::-1]
 
     def fit(self, tokens: int, devices: int = 1) -> int:
         """Return the number of rows, at least one per device, that `tokens` tokens per device allow.
 
         If a whole group fits, micro-batches have whole groups, so that prompts are shared, in about equal numbers;
-        otherwise they have a divisor of the group size.
+        otherwise they have a divisor of the group size. Wherever that is possible, the devices divide the number: rows
+        that they do not divide are computed by each of them.
 
         >>> work = Work(rows=128, group_size=8, prompt_tokens=64, max_tokens=64)
         >>> work.fit(tokens=1536), work.fit(tokens=300), work.fit(tokens=10), work.fit(tokens=10**6)
         (16, 2, 1, 128)
+        >>> work.fit(tokens=120, devices=16), work.fit(tokens=10, devices=4)
+        (16, 4)
         """
         together = math.gcd(self.group_size, self.rows)
         groups = self.rows // together
         at_once = tokens * devices // (self.prompt_tokens + together * self.max_tokens)
-        if at_once or self.whole_groups:
-            at_once = max(at_once, 1)
-            return together * -(-groups // -(-groups // at_once))
+        unit = devices // math.gcd(devices, together)
+        if unit > groups or (at_once < unit and together > devices):
+            unit = 1  # the devices cannot divide the rows
+        if at_once or self.whole_groups or (together <= devices and unit * together % devices == 0):
+            at_once = max(at_once // unit, 1) * unit
+            in_each = -(-groups // -(-groups // at_once))
+            return together * unit * min(-(-in_each // unit), groups // unit)
         divisors = [n for n in range(1, together) if together % n == 0]
+        divisors = [n for n in divisors if n % devices == 0] or divisors
         fitting = [n for n in divisors if self.prompt_tokens + n * self.max_tokens <= tokens * devices]
         return max(fitting, default=min(devices, together))
 

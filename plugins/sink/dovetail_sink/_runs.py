@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,7 @@ class Points:
 
 
 def read(folder: Path) -> Points:
-    """Read a run's metrics; a folder without a file has no points.
+    """Read a run's metrics; a folder without a file has no points. Values that are not finite cannot be drawn.
 
     Raises:
         RunError: at a line that is not a record, but for the last one, which a killed run may leave unfinished.
@@ -38,10 +39,9 @@ def read(folder: Path) -> Points:
         step = record["step"]
         if record["phase"] == "sft":
             sft_steps = max(sft_steps, step)
-        if REWARD in record:
-            reward[step] = record[REWARD]
-        if ACCURACY in record:
-            accuracy[step] = record[ACCURACY]
+        for name, series in ((REWARD, reward), (ACCURACY, accuracy)):
+            if math.isfinite(record.get(name, math.nan)):
+                series[step] = record[name]
     return Points(reward, accuracy, sft_steps)
 
 

@@ -41,7 +41,7 @@ class Tracked:
     def of(cls, folder: Path) -> Tracked:
         """Read a run's folder, as far as there is something in it."""
         folder = folder.absolute()
-        sweep = folder.parents[1]
+        sweep = folder.parent.parent  # of a folder below the root, the root
         in_sweep = folder.parent.name == "trials" and (sweep / "sweep.json").exists()
         identity = folder / "run.json"
         found = json.loads(identity.read_text()) if identity.exists() else {}

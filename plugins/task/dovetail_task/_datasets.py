@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
-from dovetail.errors import ConfigError, DataError, listing, nearest
+from dovetail.errors import ConfigError, DataError, DovetailError, listing, nearest
 from dovetail.extras import needs
 
 Record = dict[str, Any]
@@ -45,7 +46,8 @@ class DatasetSplit(Sequence[Record]):
             DataError: if there is no such data set, split or column.
         """
         if self._rows is None:
-            self._rows = self._opened()
+            with self._in_one_line():
+                self._rows = self._opened()
         for number, record in enumerate(self._rows):
             yield f"{self.name}: row {number}", record
 
@@ -58,23 +60,45 @@ class DatasetSplit(Sequence[Record]):
     def _opened(self) -> Sequence[Record]:
         found = self._loaded()
         if self.select:
-            found = found.select_columns(list(self._there(found, self.select, "select")))
+            self._there(found, self.select, "select")
+            found = found.select_columns(list(self.select))
         if self.rename:
-            self._there(found, self.rename, "rename")
+            self._check_renamed(self._there(found, self.rename, "rename"))
             found = found.rename_columns(dict(self.rename))
         if self.streaming:
             return list(islice(found, self.limit))
         return found if self.limit is None else found.select(range(min(self.limit, len(found))))
 
-    def _there(self, found: Any, names: Sequence[str] | Mapping[str, str], setting: str) -> Sequence[str]:
-        columns = found.column_names or list(next(iter(found), {}))
+    def _there(self, found: Any, names: Iterable[str], setting: str) -> list[str]:
+        """Return the columns of a split, and check that these are among them."""
+        columns: list[str] = found.column_names or list(next(iter(found), {}))
         for name in names:
             if name not in columns:
                 raise DataError(
                     f"{self.name} has no column {name!r} (task.dataset.{setting}).{nearest(name, columns)} Columns:"
                     f" {listing(columns)}"
                 )
-        return list(names)
+        return columns
+
+    def _check_renamed(self, columns: Sequence[str]) -> None:
+        """Refuse two columns of one name: the library keeps either of them without a word."""
+        renamed = [self.rename.get(name, name) for name in columns]
+        if again := next((name for name in renamed if renamed.count(name) > 1), None):
+            raise DataError(
+                f"{self.name} would have two columns {again!r} (task.dataset.rename); take another name, or leave one"
+                " of them out with task.dataset.select"
+            )
+
+    @contextmanager
+    def _in_one_line(self) -> Iterator[None]:
+        """Say what could not be read: what the library raises is of many kinds, and says it in its first line."""
+        library = datasets_library()
+        try:
+            yield
+        except DovetailError:
+            raise
+        except (OSError, ValueError, RuntimeError, library.exceptions.DatasetsError) as error:
+            raise DataError(f"{self.name}: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
 
     def _loaded(self) -> Any:
         library = datasets_library()
@@ -82,11 +106,7 @@ class DatasetSplit(Sequence[Record]):
         if any((folder / name).is_file() for name in SAVED):
             return self._of_saved(library.load_from_disk(str(folder)))
         where: dict[str, Any] = {"path": str(folder)} if folder.exists() else self._elsewhere()
-        try:
-            return library.load_dataset(**where, name=self.config, split=self.split, streaming=self.streaming)
-        except (OSError, ValueError, library.exceptions.DatasetsError) as error:
-            # what the library raises is of many kinds, and says it in its first line
-            raise DataError(f"{self.name}: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
+        return library.load_dataset(**where, name=self.config, split=self.split, streaming=self.streaming)
 
     def _elsewhere(self) -> dict[str, Any]:
         """Return a format with its files, or a name on the hub with the commit that it refers to."""

@@ -73,6 +73,11 @@ def test_what_is_set_is_kept():
     assert choice(1024, "model.decoder.remat=full").mode == "remat full, attention auto"
 
 
+def test_no_choice_is_larger_than_a_mini_batch():
+    step = Footprint(*parts("train.micro_batch_size=64"))
+    assert fit._most_frugal(step).micro_batch_size == in_update(step.config).rows == 32
+
+
 @pytest.mark.slow
 def test_what_does_not_fit_is_refused_with_what_would():
     frugal = ("model.decoder.remat=full", "model.decoder.attention=blockwise")

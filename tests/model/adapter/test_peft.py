@@ -175,6 +175,33 @@ MISTAKES = {
     ),
     "pissa": (lambda folder: say(folder, init_lora_weights="pissa"), "init_lora_weights = 'pissa'"),
     "heads": (lambda folder: say(folder, modules_to_save=["lm_head"]), r"modules_to_save = \['lm_head'\]"),
+    "after some tokens": (
+        lambda folder: say(folder, alora_invocation_tokens=[1, 2]), r"alora_invocation_tokens = \[1, 2\]",
+    ),
+    "another arrangement": (lambda folder: say(folder, use_qalora=True), "use_qalora = True"),
+    "layers that are there twice": (
+        lambda folder: say(folder, layer_replication=[[0, 2], [1, 2]]), "layer_replication = ",
+    ),
+    "no alpha": (
+        lambda folder: say(folder, lora_alpha=None), "lora_alpha = None; it must be a finite number other than 0",
+    ),
+    "an alpha that is no number": (
+        lambda folder: say(folder, alpha_pattern={"q_proj": float("nan")}), "q_proj = nan; it must be a finite number",
+    ),
+    "no patterns": (lambda folder: say(folder, alpha_pattern=[1]), r"alpha_pattern = \[1\]; it must be an object"),
+    "no pattern": (
+        lambda folder: say(folder, alpha_pattern={"q_proj[": 1}), r"'q_proj\[' is not a regular expression",
+    ),
+    "no rank": (
+        lambda folder: rewrite(folder, lambda arrays: {
+            k: v[:0] if "lora_A" in k else v[:, :0] for k, v in arrays.items()
+        }),
+        r"A is \[0, \d+\] and B \[\d+, 0\]",
+    ),
+    "no matrices": (
+        lambda folder: rewrite(folder, lambda arrays: {k: np.zeros((), "f4") for k in arrays}),
+        r"A is \[\] and B \[\]",
+    ),
     "another method": (lambda folder: say(folder, peft_type="IA3"), "peft_type = 'IA3'; .* which have 'LORA'"),
     "no JSON": (lambda folder: (folder / CONFIG).write_text("{"), "adapter_config.json: not valid JSON"),
     "no weights": (lambda folder: (folder / WEIGHTS).unlink(), "has no adapter_model.safetensors; an adapter is a folder"),

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 
 import jax
@@ -53,6 +54,27 @@ def test_parameters_return_bit_for_bit_through_several_files(tmp_path):
     files = save_pretrained(tmp_path, model, source=Folder(FIXTURES / "gemma3_text"), shard_bytes=8000)
     assert len(files) > 2
     jax.tree.map(np.testing.assert_array_equal, nnx.state(load(tmp_path)), nnx.state(model))
+
+
+def test_an_export_that_is_interrupted_leaves_no_mixture_of_two_models(tmp_path, monkeypatch):
+    model = load(FIXTURES / "qwen2")
+    first, *others = save_pretrained(tmp_path, model, source=Folder(FIXTURES / "qwen2"), shard_bytes=8000)
+    assert others
+    before = first.read_bytes()
+    nnx.update(model, jax.tree.map(lambda leaf: leaf * 2, nnx.state(model)))
+    replace, done = os.replace, []
+
+    def killed_at_the_second(*files):
+        if done:
+            raise KeyboardInterrupt
+        done.append(replace(*files))
+
+    monkeypatch.setattr(os, "replace", killed_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        save_pretrained(tmp_path, model, source=Folder(FIXTURES / "qwen2"), shard_bytes=8000)
+    assert first.read_bytes() != before
+    with pytest.raises(ConfigError, match="has no config.json"):
+        load(tmp_path)
 
 
 def test_the_tokenizer_s_files_come_along(tmp_path):

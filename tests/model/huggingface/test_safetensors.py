@@ -1,5 +1,7 @@
 import json
+import os
 
+import attrs
 import ml_dtypes
 import numpy as np
 import pytest
@@ -138,3 +140,28 @@ def test_an_index_must_be_true(tmp_path):
     index.write_text("{}")
     with pytest.raises(ConfigError, match="has no readable 'weight_map'"):
         open_folder(tmp_path)
+
+
+def test_a_file_that_becomes_shorter_after_it_was_opened_is_refused(tmp_path):
+    file = tmp_path / "x.safetensors"
+    write_file(file, given())
+    tensors = open_file(file)
+    os.truncate(file, file.stat().st_size - 8)
+    with pytest.raises(ConfigError, match="x.safetensors: has become shorter while it was read"):
+        tensors["double"].read()
+
+
+@attrs.frozen(eq=False)
+class Unreadable(Given):
+    """An array that cannot be read, as if the disk were full or the device's memory."""
+
+    def read(self):
+        raise OSError("No space left on device")
+
+
+def test_a_file_that_cannot_be_finished_leaves_nothing(tmp_path):
+    write_file(tmp_path / "x.safetensors", given())
+    with pytest.raises(OSError, match="No space left"):
+        write_file(tmp_path / "x.safetensors", given() | {"last": Unreadable(ARRAYS["single"])})
+    assert [file.name for file in tmp_path.iterdir()] == ["x.safetensors"]
+    same(read(open_file(tmp_path / "x.safetensors")), ARRAYS)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
+from dovetail.errors import ConfigError
 from dovetail_model.layers.quantised import NF4, Quantised
 
 
@@ -49,3 +50,9 @@ def test_the_product_s_gradient_keeps_no_dense_matrix():
     np.testing.assert_allclose(gradient, plain, atol=1e-6)
     _, backward = jax.vjp(quantised.product, x)
     assert max(leaf.size for leaf in jax.tree.leaves(backward)) < matrix().size
+
+
+def test_an_odd_number_of_inputs_does_not_fit_into_bytes():
+    with pytest.raises(ConfigError, match=r"two inputs in a byte, and a matrix has 7; choose 'int8'"):
+        Quantised(matrix(7), axes=(None, None), format="nf4")
+    assert Quantised(matrix(7), axes=(None, None), format="int8").dense(jnp.float32).shape == (7, 6)

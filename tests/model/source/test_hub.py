@@ -14,6 +14,7 @@ from dovetail.run.sources import SOURCES, kept_in
 from dovetail_model.adapter.lora import LoRA, linears
 from dovetail_model.adapter.peft import Peft
 from dovetail_model.huggingface.export import save_adapter
+from dovetail_model.huggingface.safetensors import open_file, write_folder
 from dovetail_model.model.pretrained import Pretrained
 from dovetail_model.tokenizer.huggingface import HuggingFace
 
@@ -42,6 +43,25 @@ def test_a_model_and_its_tokenizer_are_downloaded_file_by_file_and_once(hub, fil
     forget()
     assert make(vocab=tokenizer.vocab_size).spec == model.spec
     assert [path for path in hub.asked if "resolve" in path and path.startswith("GET")] == []
+
+
+@pytest.mark.parametrize("shard_bytes", [1 << 30, 8000])
+def test_weights_that_are_there_twice_are_downloaded_once(shard_bytes, hub, files, tmp_path):
+    """Mistral's repositories have all weights in `consolidated.safetensors` too, and others in folders of their own."""
+    write_folder(tmp_path, dict(_tensors(files, tmp_path)), shard_bytes=shard_bytes)
+    weights = {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.name.startswith("model")}
+    others = {name: files[name] for name in files if not name.startswith("model")}
+    hub.add(NAME, others | weights | {"consolidated.safetensors": b"large", "onnx/model.safetensors": b"large"})
+    assert make().width == 32
+    downloaded = {path.rpartition("/")[2] for path in hub.asked if path.startswith("GET") and "/resolve/" in path}
+    assert downloaded - {"config.json"} == weights.keys()
+    assert not any("onnx" in path for path in hub.asked)
+
+
+def _tensors(files, folder):
+    whole = folder / "whole.safetensors"
+    whole.write_bytes(files["model.safetensors"])
+    return open_file(whole).items()
 
 
 def test_without_a_network_the_cache_is_enough(hub, files, monkeypatch):

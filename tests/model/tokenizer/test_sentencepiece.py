@@ -166,6 +166,15 @@ def test_the_beginning_of_a_prompt_is_an_id_where_asked(published):
     prompt = SentencePiece(path=str(published), add_bos=True).make([])
     assert prompt.render(text) == "<s>" + text == prompt.render("<s>" + text)
     assert prompt.encode(prompt.render(text)) == [2, *plain.encode(text)]
+    with pytest.raises(ConfigError, match=r"add_bos = True, but the model has no piece that begins a text"):
+        SentencePiece(vocab_size=300, add_bos=True).make(["abc"])
+
+
+def test_half_of_a_surrogate_pair_is_refused(published):
+    for tokenizer in (SentencePiece(path=str(published)).make([]), SentencePiece(vocab_size=300).make(["abc"])):
+        for text in ("a\ud800", "\u2581\udfff"):
+            with pytest.raises(DataError, match=r"cannot encode '.*\\ud.*'; half of a surrogate pair is no text"):
+                tokenizer.encode(text)
 
 
 def test_messages_need_a_template(published, tmp_path):

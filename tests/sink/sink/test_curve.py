@@ -92,3 +92,20 @@ def test_the_same_run_gives_the_same_bytes(tmp_path):
     for name in ("a.svg", "b.svg"):
         draw([folder], tmp_path / name)
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_value_that_is_not_finite_is_left_out(value, tmp_path):
+    """Next to it, the running mean and the axis stay as they are without it."""
+    values = [0.1 * step for step in range(40)]
+    for name, spoilt in (
+        ("with", [*values[:20], value, *values[21:]]),
+        ("without", [*values[:20], None, *values[21:]]),
+    ):
+        records = [{"phase": "rl", "step": step, "reward/mean": each} for step, each in enumerate(spoilt)]
+        folder = journal(tmp_path / name, [record for record in records if record["reward/mean"] is not None])
+        draw([folder], tmp_path / f"{name}.svg", title="a run")
+    assert (tmp_path / "with.svg").read_text() == (tmp_path / "without.svg").read_text()
+    nothing = journal(tmp_path / "nothing", [{"phase": "rl", "step": 1, "reward/mean": value}])
+    Curve().open(nothing, 1, 0).close()
+    assert not (nothing / "curve.svg").exists()

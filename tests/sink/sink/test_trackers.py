@@ -142,6 +142,11 @@ def test_what_is_not_installed_is_said_with_its_extra(sink, module, tmp_path, mo
         sink.open(tmp_path, 1, 0)
 
 
+def test_a_run_s_folder_may_be_one_of_the_root():
+    about = Tracked.of(Path("/a-run-that-is-not-there"))
+    assert (about.name, about.sweep) == ("a-run-that-is-not-there", None)
+
+
 def test_an_extended_run_is_the_run_that_a_tracker_knows(tmp_path):
     folder = trial(tmp_path / "lr", "a-s0")
     before = Tracked.of(folder).key

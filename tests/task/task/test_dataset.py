@@ -85,6 +85,33 @@ def test_what_save_to_disk_wrote(tmp_path):
     assert len(open_task(tmp_path / "one", eval_split=None, eval_share=0.5).columns) == 2
 
 
+@pytest.mark.parametrize(("file", "content"), [("state.json", b"{"), ("data-00000-of-00001.arrow", b"")])
+def test_a_saved_data_set_that_is_damaged_is_one_line(file, content, tmp_path):
+    datasets.Dataset.from_list(ROWS["test"]).save_to_disk(str(tmp_path / "saved"))
+    (tmp_path / "saved" / file).write_bytes(content)
+    with pytest.raises(DataError, match=r"saved \(train\): "):
+        open_task(tmp_path / "saved", eval_split=None).examples("train")
+
+
+def test_a_stream_that_breaks_is_one_line(folder):
+    with (folder / "train.jsonl").open("a") as file:
+        file.write('{"problem"')
+    with pytest.raises(DataError, match=r"data \(train\): JSON parse error"):
+        open_task(folder, streaming=True, max_examples=100).examples("train")
+
+
+@pytest.mark.parametrize("rename", [{"problem": "prompt", "answer": "prompt"}, {"problem": "answer"}])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_two_columns_of_one_name_are_refused(rename, streaming, folder):
+    with pytest.raises(DataError, match=r"would have two columns '(prompt|answer)' \(task.dataset.rename\)"):
+        open_task(folder, rename=rename, streaming=streaming, max_examples=9).examples("train")
+
+
+def test_names_of_columns_may_be_exchanged(folder):
+    task = open_task(folder, rename={"problem": "answer", "answer": "prompt"})
+    assert task.examples("train")[1] == {"prompt": "2", "answer": "1 + 1?", "n": 1}
+
+
 def test_a_name_on_the_hub_is_pinned_to_its_commit(hub, folder, monkeypatch, tmp_path):  # noqa: F811
     asked = []
 

@@ -123,7 +123,7 @@ def _largest(step: Footprint, most: Settled, least: int, work: Work, allowed: in
     if bottom > allowed:
         return None
     slope = (needed - bottom) / (most.micro_batch_size - least)
-    for rows in work.sizes(most.micro_batch_size, least):
+    for rows in work.sizes(most.micro_batch_size, least, step.devices.parts):
         expected = bottom + slope * (rows - least)
         if expected <= allowed:
             return attrs.evolve(most, micro_batch_size=rows, planned=int(expected))
@@ -161,7 +161,8 @@ def _most_frugal(step: Footprint) -> Settled:
     """Return the choice that needs least memory; nothing is traced."""
     graphdef, weights = step.models.shapes()
     work = in_update(step.config, whole_groups=step.algorithm.whole_groups)
-    rows = step.config.train.micro_batch_size or _least(work, step.devices.parts, last=True)
+    given = step.config.train.micro_batch_size
+    rows = min(given, work.rows) if given else _least(work, step.devices.parts, last=True)
     return Settled(mode=_modes(nnx.merge(graphdef, *weights))[-1], micro_batch_size=rows, positions=None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -32,11 +33,17 @@ CONFIG: Final = "adapter_config.json"
 WEIGHTS: Final = "adapter_model.safetensors"
 MAGNITUDE: Final = "lora_magnitude_vector"
 
+_ALPHA: Final = 8
+"""What a file without `lora_alpha` means."""
 _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
     "fan_in_fan_out": (False,),
     "lora_bias": (False,),
+    "use_qalora": (False,),
+    # a change that begins only after these tokens, or of layers that are there several times
+    "alora_invocation_tokens": (None, []),
+    "layer_replication": (None, []),
     "modules_to_save": (None, []),
     "trainable_token_indices": (None, []),
     # the others change the weights of the base too
@@ -104,8 +111,8 @@ class Peft:
         if not isinstance(matrix, Linear):
             raise ConfigError(f"{self.path}: changes {name}, which are experts; only single matrices are supported")
         a, b, m = stored
-        rank = b.shape[-1]
-        if (a.shape, b.shape) != ((rank, matrix.inputs), (matrix.outputs, rank)):
+        rank = a.shape[0] if a.shape else 0
+        if not rank or (a.shape, b.shape) != ((rank, matrix.inputs), (matrix.outputs, rank)):
             raise ConfigError(
                 f"{self.path}: of {name}, A is {list(a.shape)} and B {list(b.shape)}, where [r, {matrix.inputs}] and"
                 f" [{matrix.outputs}, r] fit the model; it was trained on another one"
@@ -157,7 +164,23 @@ def _read_config(file: Path) -> dict[str, Any]:
                 f"{file}: {name} = {config[name]!r}; only low-rank changes of matrices are read, which have"
                 f" {' or '.join(map(repr, allowed))}. With PEFT, `merge_and_unload` makes a whole model of it"
             )
+    _check_alphas(file, config)
     return config
+
+
+def _check_alphas(file: Path, config: Mapping[str, Any]) -> None:
+    """Check what `_alpha` reads."""
+    patterns = config.get("alpha_pattern") or {}
+    if not isinstance(patterns, dict):
+        raise ConfigError(f"{file}: alpha_pattern = {patterns!r:.80}; it must be an object: expression -> alpha")
+    for name, alpha in {"lora_alpha": config.get("lora_alpha", _ALPHA), **patterns}.items():
+        if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not math.isfinite(alpha) or not alpha:
+            raise ConfigError(f"{file}: {name} = {alpha!r:.80}; it must be a finite number other than 0")
+    for name in patterns:
+        try:
+            re.compile(name)
+        except re.error as error:
+            raise ConfigError(f"{file}: alpha_pattern: {name!r} is not a regular expression: {error}") from error
 
 
 class _Change(NamedTuple):
@@ -200,7 +223,7 @@ def _alpha(config: Mapping[str, Any], module: str) -> float:
     return float(
         next(
             (alpha for name, alpha in patterns.items() if re.fullmatch(rf"(.*\.)?({name})", module)),
-            config.get("lora_alpha", 8),
+            config.get("lora_alpha", _ALPHA),
         )
     )
 

@@ -75,7 +75,8 @@ def save_pretrained(
     """Write a folder that any program for Hugging Face models can load: `config.json` and safetensors.
 
     Adapters are merged, see `Matrix.merged`. A warning is logged if rounding loses more than `LOSS` of the change.
-    `config.json` is written last, because a folder without it is not recognised as a model.
+    `config.json` is written last, and that of an earlier export is removed first, because a folder without it is not
+    recognised as a model: an export that is interrupted leaves no mixture of two models.
 
     Args:
         folder: the destination, created if necessary.
@@ -92,6 +93,7 @@ def save_pretrained(
     config = _config(source, decoder.spec, dtype or decoder.spec.param_dtype)
     _check_rounding(decoder, dtype)
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG).unlink(missing_ok=True)
     files = write_folder(folder, tensors(decoder, dtype), shard_bytes=shard_bytes)
     if source is not None:
         source.copy_texts(folder)

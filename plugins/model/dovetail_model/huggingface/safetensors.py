@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol
 import attrs
 import ml_dtypes
 import numpy as np
+from jaxtyping import UInt8
 
 from dovetail.errors import ConfigError, listing
 
@@ -62,9 +63,21 @@ class Tensor:
 
     def read(self) -> np.ndarray:
         """Return a new array with the tensor's values."""
-        # A memory map would count twice if a copy is needed anyway, for example on the way to a device.
-        data = np.fromfile(self.file, np.uint8, count=_bytes(self), offset=self.start)
+        data = read_bytes(self.file, self.start, _bytes(self))
         return data.view(self.dtype).reshape(self.shape)
+
+
+def read_bytes(file: Path, start: int, count: int) -> UInt8[np.ndarray, "byte"]:
+    """Return a part of a file whose header has been checked.
+
+    Raises:
+        ConfigError: if the file has become shorter since, because a download or a copy replaces it.
+    """
+    # A memory map would count twice if a copy is needed anyway, for example on the way to a device.
+    data = np.fromfile(file, np.uint8, count=count, offset=start)
+    if len(data) < count:
+        raise ConfigError(f"{file}: has become shorter while it was read; is it still being written?")
+    return data
 
 
 def open_folder(folder: Path) -> dict[str, Tensor]:
@@ -81,7 +94,7 @@ def open_folder(folder: Path) -> dict[str, Tensor]:
             hint = f"; save {listing(other)} again as safetensors" if other else ""
             raise ConfigError(f"{folder}: has neither {SINGLE} nor {INDEX}{hint}")
         return open_file(folder / SINGLE)
-    where = _weight_map(index)
+    where = weight_map(index)
     missing = sorted({name for name in where.values() if not (folder / name).is_file()})
     if missing:
         raise ConfigError(f"{index}: names {listing(missing)}, which are missing; is the download complete?")
@@ -94,7 +107,12 @@ def open_folder(folder: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _weight_map(index: Path) -> dict[str, str]:
+def weight_map(index: Path) -> dict[str, str]:
+    """Return the name of the file that holds each tensor, as an index says.
+
+    Raises:
+        ConfigError: if it does not say so, or names a file that may lie outside its folder.
+    """
     try:
         found = dict(json.loads(index.read_text(encoding="utf-8"))["weight_map"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -174,11 +192,14 @@ def write_file(file: Path, tensors: Mapping[str, Readable]) -> None:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     aside = file.with_name(file.name + ".tmp")
-    with aside.open("wb") as stream:
-        stream.write(len(text).to_bytes(8, "little") + text)
-        for tensor in tensors.values():
-            stream.write(np.ascontiguousarray(tensor.read()).reshape(-1).view(np.uint8).data)
-    os.replace(aside, file)
+    try:
+        with aside.open("wb") as stream:
+            stream.write(len(text).to_bytes(8, "little") + text)
+            for tensor in tensors.values():
+                stream.write(np.ascontiguousarray(tensor.read()).reshape(-1).view(np.uint8).data)
+        os.replace(aside, file)
+    finally:
+        aside.unlink(missing_ok=True)  # gigabytes on a disk that may be full
 
 
 def write_folder(folder: Path, tensors: Mapping[str, Readable], *, shard_bytes: int) -> list[Path]:

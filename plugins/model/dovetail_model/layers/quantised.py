@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jaxtyping import Array, Float, UInt8
 
+from dovetail.errors import ConfigError
 from dovetail_model.layers.remat import held_back, recomputed
 
 Format = Literal["int8", "nf4"]
@@ -41,6 +42,9 @@ class Quantised(nnx.Module):
     `nf4`: four bits, the nearest of the sixteen `NF4` levels, two in a byte (Dettmers et al. 2023, "QLoRA", section 3).
     `int8`: eight bits, level(q) = q / 127. The float32 scale is the greatest magnitude in the block.
 
+    Raises:
+        ConfigError: for `nf4` with an odd number of inputs.
+
     *Departures* from QLoRA: the scales themselves are not quantised, which costs half a bit per weight.
 
     >>> matrix = Quantised(jnp.array([[1.0], [-0.5], [0.25], [0.0]]), axes=(None, None), format="int8")
@@ -51,6 +55,11 @@ class Quantised(nnx.Module):
     def __init__(self, matrix: Float[Array, "inputs outputs"], *, axes: Any, format: Format) -> None:
         self.format: Format = format
         inputs, outputs = matrix.shape
+        if format == "nf4" and inputs % 2:
+            raise ConfigError(
+                f"quantise_base = 'nf4' stores two inputs in a byte, and a matrix has {inputs:,}; choose 'int8', or"
+                " leave such matrices out"
+            )
         blocks = matrix.astype(jnp.float32).reshape(inputs // block_of(inputs), -1, outputs)
         scales = jnp.max(jnp.abs(blocks), axis=1)
         relative = (blocks / jnp.where(scales > 0, scales, 1.0)[:, None, :]).reshape(inputs, outputs)

@@ -15,13 +15,12 @@ from dovetail.errors import ConfigError
 from dovetail.extras import needs
 from dovetail.run.sources import stands_for
 from dovetail_model.huggingface.config import HuggingFaceConfig
-from dovetail_model.huggingface.safetensors import Readable
+from dovetail_model.huggingface.safetensors import INDEX, SINGLE, Readable, weight_map
 from dovetail_model.source.folder import TEXTS, Folder
 from dovetail_model.source.gguf.model import GgufModel, open_model
 
 CONFIG: Final = "config.json"
 MAIN: Final = "main"
-WEIGHTS: Final = ("*.safetensors", "*.safetensors.index.json")
 
 _NAME: Final = re.compile(r"(?P<repo>[\w-][\w.-]*/[\w.-]+)(?:/(?P<file>[^@]+\.gguf))?(?:@(?P<revision>[\w./-]+))?")
 _LOOKED_UP: Final[dict[str, str]] = {}
@@ -76,8 +75,14 @@ class Hub:
         return self._files([CONFIG]).config()
 
     def tensors(self) -> Mapping[str, Readable]:
-        """Return its tensors."""
-        return self._files([CONFIG, *WEIGHTS]).tensors()
+        """Return its tensors.
+
+        Only the files that have them are downloaded: some repositories hold the weights in a second layout too.
+        """
+        files = self._files([CONFIG, SINGLE, INDEX])
+        if isinstance(files, Folder) and (index := files.path / INDEX).is_file():
+            files = self._files([CONFIG, INDEX, *sorted(set(weight_map(index).values()))])
+        return files.tensors()
 
     def text(self, name: str) -> bytes | None:
         """Return a file's content."""

@@ -47,7 +47,8 @@ class SentencePiece:
 
     Raises:
         ConfigError: if the vocabulary cannot hold the bytes, the symbols and the corpus's characters, a symbol is
-            unusable, or one of `eos_tokens` is not a piece.
+            unusable, one of `eos_tokens` is not a piece, or `add_bos` is set and no piece begins a text, as in trained
+            models.
         DataError: if the corpus is empty, or `path` cannot be read or has no piece that ends a completion.
 
     *Departures* from sentencepiece's defaults: no normalisation, no dummy space in front, white space kept, byte
@@ -122,6 +123,10 @@ class SentencePiece:
             raise DataError(
                 f"'{self.path}': its sentencepiece model has no piece that ends a completion; name one with"
                 " --set tokenizer.sentencepiece.eos_tokens=('PIECE',)"
+            )
+        if self.add_bos and model.bos_id() < 0:
+            raise ConfigError(
+                "tokenizer.sentencepiece.add_bos = True, but the model has no piece that begins a text; leave it out"
             )
         names = {"bos_token": model.bos_id(), "eos_token": model.eos_id(), "unk_token": model.unk_id()}
         tokens = {name: model.id_to_piece(number) for name, number in names.items() if number >= 0}
@@ -218,10 +223,17 @@ class SentencePieceTokenizer:
         return (self._processor.eos_id(),)
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of a text without adding special tokens; those in it are split, except a leading `bos`."""
-        if self.bos and text.startswith(self.bos):
-            return [self._processor.bos_id(), *self._encode(text.removeprefix(self.bos))]
-        return self._encode(text)
+        """Return the ids of a text without adding special tokens; those in it are split, except a leading `bos`.
+
+        Raises:
+            DataError: for half of a surrogate pair.
+        """
+        begins = bool(self.bos) and text.startswith(self.bos)
+        try:
+            ids = self._encode(text.removeprefix(self.bos) if begins else text)
+        except RuntimeError as error:  # the library does not say what it cannot read
+            raise DataError(f"{FILE}: it cannot encode {text[:80]!r}; half of a surrogate pair is no text") from error
+        return [self._processor.bos_id(), *ids] if begins else ids
 
     def _encode(self, text: str) -> list[int]:
         """Return the ids of a text; a character that sentencepiece would decode as another one is spelt in bytes."""

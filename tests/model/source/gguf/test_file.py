@@ -1,5 +1,6 @@
 """GGUF files: every type of tensor is read as the library reads it, and what is wrong with a file is one line."""
 
+import os
 import sys
 
 import gguf
@@ -133,3 +134,11 @@ def test_without_the_library_the_message_says_what_to_install(tmp_path, monkeypa
     monkeypatch.setitem(sys.modules, "gguf", None)
     with pytest.raises(ConfigError, match=r"GGUF files needs the gguf library: pip install .*\[gguf\]"):
         open_gguf(file)
+
+
+def test_a_file_that_becomes_shorter_after_it_was_opened_is_refused(tmp_path):
+    file = write_gguf(tmp_path / "t.gguf", "llama", {"a": np.ones((4, 64), np.float32)}, {})
+    tensor = open_gguf(file).tensors["a"]
+    os.truncate(file, tensor.start + 8)
+    with pytest.raises(ConfigError, match="t.gguf: has become shorter while it was read"):
+        tensor.read()

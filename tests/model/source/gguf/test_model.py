@@ -117,6 +117,8 @@ def test_the_largest_gemma_scales_queries_by_its_width(tmp_path):
     [
         ({"expert_count": 8}, "llama.expert_count is not 0; mixtures of experts are not supported"),
         ({"attention.value_length": 8}, "keys and values have different lengths"),
+        ({"attention.head_count": 0}, "llama.attention.head_count = 0; it must be a whole number of at least 1"),
+        ({"attention.head_count": ["4", "4"]}, "llama.attention.head_count = '4'; it must be a whole number"),
         ({"attention.head_count_kv": [2, 1]}, "llama.attention.head_count_kv differs from layer to layer"),
         ({"rope.dimension_count": 4}, "partial_rotary_factor is not 1"),
         ({"attention.head_count": 4.0}, "llama.attention.head_count = 4.0; it must be of type int"),

@@ -45,14 +45,18 @@ class Keys:
         return self.file.get(f"{self.architecture}.{key}", kind, *default)
 
     def one_for_all(self, key: str, *default: Any) -> int:
-        """Return a size that may be given layer by layer but must be the same in all layers."""
+        """Return a size of at least 1 that may be given layer by layer but must be the same in all layers."""
         name = f"{self.architecture}.{key}"
         value = self.file.metadata.get(name)
         if isinstance(value, list):
-            if len(set(value)) != 1:
+            if not value or any(each != value[0] for each in value):
                 raise self.file.refuse(f"{name} differs from layer to layer, which is not supported")
-            return value[0]
-        return self.get(key, int, *default)
+            size = value[0]
+        else:
+            size = self.get(key, int, *default)
+        if type(size) is not int or size < 1:
+            raise self.file.refuse(f"{name} = {size!r:.80}; it must be a whole number of at least 1")
+        return size
 
 
 def _llama(keys: Keys) -> Values:

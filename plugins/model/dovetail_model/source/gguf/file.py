@@ -19,6 +19,7 @@ import numpy as np
 
 from dovetail.errors import ConfigError, listing
 from dovetail.extras import needs
+from dovetail_model.huggingface.safetensors import read_bytes
 
 MAGIC: Final = b"GGUF"
 VERSIONS: Final = (2, 3)
@@ -63,7 +64,7 @@ class GgufTensor:
 
     def read(self) -> np.ndarray:
         """Return a new array with the tensor's values."""
-        data = np.fromfile(self.file, np.uint8, count=self.bytes, offset=self.start)
+        data = read_bytes(self.file, self.start, self.bytes)
         if self.type in DENSE:
             return data.view(self.dtype).reshape(self.shape)
         library = gguf_library()
