@@ -152,6 +152,39 @@ def test_a_table_of_contracts_at_the_end_of_the_file(package):
     assert project.read_text().endswith('\npolicy_loss = "v1"\nreward = "v1"\n')
 
 
+def test_a_package_in_a_folder_that_other_distributions_share(package):
+    (package / "acme").mkdir()
+    (package / "acme_rl").rename(package / "acme/rl")
+    project = package / "pyproject.toml"
+    project.write_text(project.read_text().replace('acme_rl = "acme_rl"', 'acme_rl = "acme.rl"'))
+    add(package, "reward", "near")
+    assert (package / "acme/rl/near.py").is_file()
+    assert [path.name for path in (package / "acme").iterdir()] == ["rl"]
+    assert '"acme.rl.near:near"' in (package / "acme/rl/__init__.py").read_text()
+
+
+def test_line_ends_stay_as_they_are(package):
+    files = package / "acme_rl/__init__.py", package / "pyproject.toml"
+    for file in files:
+        file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
+    add(package, "reward", "near")
+    for file in files:
+        text = file.read_bytes()
+        assert b"reward" in text
+        assert text.count(b"\n") == text.count(b"\r\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"), [(b"def f(:\n", r"line 1: invalid syntax; correct it first"), (b"# \xff\n", "cannot be read: ")]
+)
+def test_where_the_hook_cannot_be_read_nothing_is_written(package, source, said):
+    hook = package / "acme_rl/__init__.py"
+    hook.write_bytes(source)
+    with pytest.raises(ConfigError, match=rf"acme_rl/__init__\.py'.*{said}"):
+        add(package, "policy_loss", "softer")
+    assert not (package / "acme_rl/softer.py").exists()
+
+
 def test_one_name_in_two_kinds(package, capsys):
     assert main(["plugin", "add", "advantage", "soft_clip", "--to", str(package)]) == 1
     said = capsys.readouterr().err
@@ -180,6 +213,13 @@ def test_what_cannot_be_added_to(package, tmp_path):
         add(package, "policy_loss", "another")
     project.write_text('[project]\nname = "acme-rl"\n')
     with pytest.raises(ConfigError, match="has no entry point in the group 'dovetail', so it is not a plugin's"):
+        add(package, "policy_loss", "another")
+    for odd in ("entry-points = ['one']\n", "[project.entry-points]\ndovetail = 'one'\n"):
+        project.write_text(f'[project]\nname = "acme-rl"\n{odd}')
+        with pytest.raises(ConfigError, match="has no entry point in the group 'dovetail'"):
+            add(package, "policy_loss", "another")
+    project.write_text("[project]\nname = 3\n")
+    with pytest.raises(ConfigError, match=r"has no project\.name"):
         add(package, "policy_loss", "another")
     project.write_text("[project\n")
     with pytest.raises(ConfigError, match=r"pyproject\.toml' cannot be read: "):

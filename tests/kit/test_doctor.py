@@ -11,6 +11,7 @@ from dovetail.registry import _discovered, discover
 from dovetail.registry.one_file import FILES
 from dovetail_kit.conformance import stamp
 from dovetail_kit.doctor import examine
+from dovetail_kit.doctor.distribution import _installed
 
 INIT = """
 import dovetail
@@ -109,6 +110,24 @@ def test_a_class_is_compared_with_the_protocol_of_its_kind(sick, source, finding
     assert not errors if finding is None else finding in errors[0]
 
 
+def test_what_a_plugin_prints_does_not_hide_what_it_costs(sick):
+    found = sick(
+        init="import vllm\nprint('loading', end='')\n"
+        + INIT.format(what='"policy_loss", "soft", "acme_sick.losses:soft"')
+    )
+    assert any("heavy import: 'acme_sick' imports vllm" in each for each in found), found
+
+
+def test_a_plugin_that_ends_the_process_is_not_measured(sick):
+    found = sick(init="raise SystemExit(0)")
+    assert any(each.startswith("error: broken: ") for each in found), found
+
+
+def test_a_module_in_a_package_that_is_not_installed_is_told(sick):
+    found = sick(what='"policy_loss", "soft", "acme_sick.absent.losses:soft"', record=["acme_sick/__init__.py"])
+    assert any("cannot be imported from 'acme_sick.absent.losses:soft'" in each for each in found), found
+
+
 def test_an_unknown_distribution_gets_the_nearest(sick):
     sick()
     with pytest.raises(UnknownNameError, match="no distribution 'acme-sik' is installed. Did you mean 'acme-sick'"):
@@ -152,6 +171,23 @@ def test_a_single_file_is_examined(tmp_path, monkeypatch, capsys, how, source, f
     out = capsys.readouterr().out
     assert out.startswith("acme_alone: 1 error")
     assert finding in out
+
+
+def test_a_single_file_of_the_environment_is_examined_too(tmp_path, monkeypatch, capsys):
+    (tmp_path / "acme_alone.py").write_text(ALONE)
+    monkeypatch.setenv(FILES, str(tmp_path / "acme_alone.py"))
+    try:
+        assert main(["plugin", "doctor"]) == 1
+    finally:
+        _discovered.cache_clear()
+        sys.modules.pop("acme_alone", None)
+    assert "acme_alone: 1 error" in capsys.readouterr().out
+
+
+def test_dovetail_itself_is_known_by_both_of_its_names():
+    with pytest.raises(UnknownNameError, match="no distribution 'dovetale' is installed"):
+        _installed("dovetale")
+    assert _installed("dovetail").name == _installed("dovetail-rl").name
 
 
 def test_plugins_lists_contracts_stamp_and_problems(sick, capsys):

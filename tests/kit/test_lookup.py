@@ -104,6 +104,15 @@ def test_other_libraries_words_are_found(words, first):
     assert hits(current(), words.split())[0].startswith(first)
 
 
+def test_words_in_other_alphabets_are_words_and_signs_are_none():
+    (name, *_), *_ = (line.split() for line in hits(current(), ["λ"]))
+    assert "lam" in name
+    assert hits(current(), ["???", "_"]) == []
+    with pytest.raises(UnknownNameError) as refused:
+        found(current(), "???")
+    assert "dovetail search" not in str(refused.value)
+
+
 def test_nothing_is_found_if_a_word_is_missing():
     assert hits(current(), ["learning", "xylophone"]) == []
 

@@ -89,5 +89,6 @@ def test_they_are_made_from_its_docstrings(tmp_path, capsys):
     assert "## damped\n\nPolicy gradient that is damped.\n\n```text\nL = -A·log π / (1 + d)\n```" in text
     assert "| `logps` | log π. |" in text
     assert "| `damping` | `0.5` | float >= 0 | d. |" in text
+    assert main(["docs", "Session", "--out", str(tmp_path)]) == 0  # as pip takes it
     assert main(["docs", "sesion", "--out", str(tmp_path)]) == 1
     assert "no plugin 'sesion' has components. Did you mean 'session'?" in capsys.readouterr().err

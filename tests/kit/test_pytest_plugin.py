@@ -78,6 +78,16 @@ def test_a_good_distribution_gets_a_stamp_that_its_files_outdate(acme):
 
 
 @pytest.mark.slow
+def test_a_cache_folder_that_cannot_be_written_to_changes_no_outcome(acme):
+    command = ("--dovetail-dist=acme-rl", "--dovetail-dist=acme_rl", "-k", "registration")
+    done = acme(*command, XDG_CACHE_HOME=os.devnull)
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+    done = acme(*command, parts="raise ValueError", XDG_CACHE_HOME=os.devnull)
+    assert "the outcome of acme-rl is not recorded: " in done.stdout
+    assert "INTERNALERROR" not in done.stdout
+
+
 def test_a_failure_says_what_it_means_and_how_to_fix_it(acme):
     broken = GOOD.replace("FAILS", "True").replace("-scale * a * x", "-scale * a * x / mask.shape[1]")
     done = acme(

@@ -162,6 +162,7 @@ def test_a_plugin_that_is_installed_can_be_added_to(monkeypatch):
         ({"name": "2fast"}, "'2fast' is not a name for a component; use letters, digits and '_'"),
         ({"name": "lambda"}, "'lambda' is not a name for a component"),
         ({"name": "_private"}, "'_private' is not a name for a component"),
+        ({"name": "-private"}, "'-private' is not a name for a component"),
     ],
 )
 def test_wrong_words_are_refused_in_one_line(words, message):

@@ -45,7 +45,7 @@ class Addition:
             ConfigError: if there is no plugin in the folder, or the component's files are there already.
         """
         project = _project(folder / "pyproject.toml")
-        announced = project.get("entry-points", {}).get(GROUP, {})
+        announced = _announced(project, GROUP)
         if not announced:
             raise ConfigError(
                 f"'{folder / 'pyproject.toml'}' has no entry point in the group '{GROUP}', so it is not a plugin's;"
@@ -53,12 +53,13 @@ class Addition:
             )
         module = next(iter(announced.values())).partition(":")[0]
         source, hook = _find(folder, module)
-        package = module.partition(".")[0]
         if hook.parent == source:
             raise ConfigError(
-                f"'{hook}' is a single module; make a package of it, the folder '{package}' with an __init__.py, so"
+                f"'{hook}' is a single module; make a package of it, the folder '{module}' with an __init__.py, so"
                 " that each component has a file"
             )
+        _check_hook(hook)
+        package = _package_of(source, module)
         written = NewPackage.within(package, project["name"], kind, name, registry, file)
         made = cls(folder=folder, source=source, hook=hook, written=written)
         for path in made.paths():
@@ -80,21 +81,21 @@ class Addition:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(files[name], encoding="utf-8")
         done = [f"wrote {self.paths()[0]} and {self.paths()[1]}"]
-        text = self.hook.read_text(encoding="utf-8")
+        text, end = _read(self.hook)
         more = _registering(text, self.written)
         if more is None:
             call = "".join(line.strip() for line in _call("register", self.written, "").splitlines())
             done.append(f"not registered: add this to the hook {HOOK}, wherever it is: {call}")
         else:
-            self.hook.write_text(more, encoding="utf-8")
+            self.hook.write_text(more, encoding="utf-8", newline=end)
             done.append(f"registered it in {self.hook}")
         return done + self._announce()
 
     def _announce(self) -> list[str]:
         """Add the version of the kind's contract to `pyproject.toml`, where others are; return what is left to do."""
         path, kind = self.folder / "pyproject.toml", self.written.kind
-        text = path.read_text(encoding="utf-8")
-        if kind.name in _project(path).get("entry-points", {}).get(API_GROUP, {}):
+        text, end = _read(path)
+        if kind.name in _announced(_project(path), API_GROUP):
             return []
         table = re.search(
             rf"""^\[project\.entry-points\.["']{re.escape(API_GROUP)}["']\][^\n]*\n(?:[^\[\n][^\n]*\n)*""",
@@ -104,7 +105,8 @@ class Addition:
         if table is None:
             return []  # it says for no kind which contract it is written for
         line = f'{kind.name} = "v{max(kind.versions)}"\n'
-        path.write_text(table.string[: table.end()] + line + table.string[table.end() :], encoding="utf-8")
+        more = table.string[: table.end()] + line + table.string[table.end() :]
+        path.write_text(more, encoding="utf-8", newline=end)
         return [f"added {line.strip()} to {path}: install the package again, pip install -e {self.folder}"]
 
 
@@ -123,9 +125,50 @@ def _project(path: Path) -> Mapping[str, Any]:
         project = tomllib.loads(path.read_text(encoding="utf-8")).get("project", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"'{path}' cannot be read: {error}") from None
-    if not isinstance(project, dict) or "name" not in project:
+    if not isinstance(project, dict) or not isinstance(project.get("name"), str):
         raise ConfigError(f"'{path}' has no project.name")
     return project
+
+
+def _announced(project: Mapping[str, Any], group: str) -> Mapping[str, str]:
+    """Return the entry points of a group; what is not written as a table of texts announces nothing."""
+    points = project.get("entry-points")
+    of_group = points.get(group) if isinstance(points, dict) else None
+    return {
+        name: value
+        for name, value in (of_group.items() if isinstance(of_group, dict) else ())
+        if isinstance(value, str)
+    }
+
+
+def _read(path: Path) -> tuple[str, str]:
+    """Return a text with plain line ends, and the line end that the file has."""
+    text = path.read_bytes().decode("utf-8")
+    return text.replace("\r\n", "\n"), "\r\n" if "\r\n" in text else "\n"
+
+
+def _check_hook(hook: Path) -> None:
+    """Refuse a module that cannot be read, before anything is written.
+
+    Raises:
+        ConfigError: with the line at fault.
+    """
+    try:
+        ast.parse(_read(hook)[0])
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"'{hook}' cannot be read: {error}") from None
+    except SyntaxError as error:
+        raise ConfigError(f"'{hook}', line {error.lineno}: {error.msg}; correct it first") from None
+
+
+def _package_of(source: Path, module: str) -> str:
+    """Return the outermost package that a module is in; folders around it without an `__init__.py` may be shared with
+    other distributions.
+    """
+    parts = module.split(".")
+    around = [parts[:count] for count in range(1, len(parts) + 1)]
+    own = (each for each in around if source.joinpath(*each, "__init__.py").is_file())
+    return ".".join(next(own, parts[:-1]))
 
 
 def _find(folder: Path, module: str) -> tuple[Path, Path]:

@@ -201,13 +201,14 @@ def add_component(options: argparse.Namespace) -> int:
 def examine(options: argparse.Namespace) -> int:
     """Print the findings about a plugin for its author; status 1 if something does not work."""
     from dovetail.registry import discover
+    from dovetail.registry.one_file import files
     from dovetail_kit.doctor import LEVELS, examine
     from dovetail_kit.installed import third_parties
 
     given = [options.distribution] if options.distribution else [*options.plugins]
     chosen = [_distribution(name) for name in given]
     registry, _ = discover()
-    chosen = chosen or third_parties()
+    chosen = chosen or [*third_parties(), *(file.stem for file in files())]
     if not chosen:
         print(NO_PLUGINS)
     errors = 0

@@ -67,6 +67,8 @@ def component(registry: Registry, kind: str, name: str) -> str:
 def hits(registry: Registry, words: Sequence[str]) -> list[str]:
     """Return a line for each setting and component that all words occur in; names first."""
     wanted = [part for word in words for part in _plain(word).split()]
+    if not wanted:
+        return []
     scored = []
     for name, peers, text in _entries(registry):
         plain, also, told = _plain(name), _plain(peers), _plain(text)
@@ -157,8 +159,9 @@ def _plain(text: str) -> str:
     >>> _plain("train.max_grad_norm")
     'train max grad norm'
     """
-    return re.sub(r"[^a-z0-9]+", " ", text.lower()).strip()
+    return re.sub(r"[\W_]+", " ", text.lower()).strip()
 
 
 def _advice(word: str) -> str:
-    return f" `dovetail search {_plain(word)}` looks for words."
+    plain = _plain(word)
+    return f" `dovetail search {plain}` looks for words." if plain else ""

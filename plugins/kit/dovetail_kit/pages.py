@@ -9,10 +9,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
+
 from dovetail.config.types import describe
 from dovetail.errors import UnknownNameError, listing, nearest
 from dovetail.kinds import FIELDS, Kind
 from dovetail.registry import REQUIRED, Component, Registry
+from dovetail.registry.compatibility import owner_of
 from dovetail.run.files import make_folder
 from dovetail_kit.contract import contract
 
@@ -34,7 +37,8 @@ def write_pages(distribution: str, registry: Registry, folder: Path) -> list[Pat
         UnknownNameError: if it has none.
     """
     owners = sorted({component.origin.distribution for component in registry.components()})
-    own = [component for component in registry.components() if component.origin.distribution == distribution]
+    asked = canonicalize_name(owner_of(distribution))
+    own = [each for each in registry.components() if canonicalize_name(each.origin.distribution) == asked]
     if not own:
         raise UnknownNameError(
             f"no plugin '{distribution}' has components.{nearest(distribution, owners)} Plugins: {listing(owners)}"

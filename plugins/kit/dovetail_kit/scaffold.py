@@ -86,7 +86,8 @@ class NewPackage:
             known = registry.kinds
             raise UnknownNameError(f"unknown kind '{kind}'.{nearest(kind, known)} Kinds: {listing(known, 60)}")
         for word, what in ((name, "component"), (file or name, "module")):
-            if not normal(word).isidentifier() or keyword.iskeyword(word) or word.startswith("_"):
+            plain = normal(word)
+            if not plain.isidentifier() or keyword.iskeyword(plain) or plain.startswith("_"):
                 raise PluginError(f"'{word}' is not a name for a {what}; use letters, digits and '_': soft_clip")
         plugin = cls(
             distribution=distribution,
@@ -114,7 +115,7 @@ class NewPackage:
     @property
     def component_file(self) -> str:
         """The file with the formula."""
-        return f"{self.package}/{self.file}.py"
+        return f"{self.package.replace('.', '/')}/{self.file}.py"
 
     @property
     def test_file(self) -> str:

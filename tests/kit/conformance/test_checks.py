@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import attrs
+import jax
 import numpy as np
+import optax
 import pytest
 
 import dovetail
@@ -22,6 +24,7 @@ from dovetail_kit.conformance.claims import CLAIMS
 from dovetail_kit.conformance.page import page
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites import texts
+from dovetail_kit.conformance.suites.data import STRANGE
 from dovetail_kit.conformance.unneeded import unneeded
 from dovetail_kit.conformance.verdict import Verdict, judge, report
 
@@ -269,3 +272,35 @@ def test_that_examples_may_come_twice_is_not_called_unneeded_where_they_do_in_a_
 def test_a_check_of_odd_answers_that_is_skipped_says_what_is_not_there(reward, why):
     with pytest.raises(Inapplicable, match=why):
         texts.odd_answers(Subject(dovetail.get("reward", reward)))
+
+
+@attrs.frozen(kw_only=True)
+class Uphill:
+    """Along the gradient upwards, until the loss is infinite and the weights are not yet."""
+
+    def __call__(self, lr):
+        return optax.stateless(lambda gradient, _: jax.tree.map(lambda x: 1.5 * x, gradient))
+
+
+@dovetail.declares(alphabet=STRANGE)
+@attrs.frozen(kw_only=True)
+class Spells:
+    """A tokenizer that knows every character that the checks try."""
+
+    def make(self, texts):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "name", "outcome", "seen"),
+    [
+        (Uphill, "optimizer", "optimises", "failed", "60 steps along the gradient take the loss from 10.75 to inf"),
+        (Spells, "tokenizer", "refuses_other_characters", "skipped", "its alphabet has all of '#~é"),
+    ],
+)
+def test_a_check_says_what_it_has_seen_where_it_has_little_to_go_by(target, kind, name, outcome, seen):
+    made = component(target, kind)
+    (check,) = (each for each in applicable(made) if each.name == name)
+    verdict = judge(check, Subject(made))
+    assert (verdict.outcome, verdict.raised) == (outcome, False)
+    assert verdict.seen.startswith(seen)

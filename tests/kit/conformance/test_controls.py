@@ -284,6 +284,18 @@ class EveryFourth:
 
 
 @right("optimizer")
+@attrs.frozen(kw_only=True)
+class OnlyCounts:
+    """Gradient descent whose state is a single number, the count of its steps."""
+
+    def __call__(self, lr: Any) -> Any:
+        def update(gradient: Any, count: Any, params: Any = None) -> Any:
+            return jax.tree.map(lambda x: -lr * x, gradient), count + 1
+
+        return optax.GradientTransformation(lambda params: jnp.zeros((), jnp.int32), update)
+
+
+@right("optimizer")
 @dovetail.declares(undefined_at_rest=True)
 @attrs.frozen(kw_only=True)
 class FindsItsRate:

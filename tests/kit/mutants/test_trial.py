@@ -113,6 +113,13 @@ def test_what_the_examples_do_not_notice_is_told_with_its_line(file, capsys):
     ]
 
 
+def test_a_file_is_read_in_the_encoding_that_it_names(file, capsys):
+    text = f"# coding: latin-1{SOURCE}".replace("    if bound < 0:", "    # café\n    if bound < 0:")
+    file.write_bytes(text.encode("latin-1"))
+    minimum = text.split("\n").index("    return jnp.minimum(x, bound)") + 1
+    assert f"acme_mutants.py:{minimum}:12: jnp.minimum(x, bound)" in told(file, capsys, "--only", "policy_loss.mine")
+
+
 def test_nothing_is_told_of_what_they_pin_down(file, capsys):
     assert told(file, capsys, "--only", "reward.brief") == "reward.brief: its examples notice 3 of 3 changes\n"
 

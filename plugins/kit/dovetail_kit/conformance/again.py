@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from dovetail.registry import Component, Origin
+from dovetail_kit.answers import give
 from dovetail_kit.conformance.subject import Subject
 
 SPLITS = ("train", "eval", "sft")
@@ -72,7 +73,7 @@ def main() -> None:
             found[name] = told(Subject(Component(kind=kind, name=own, target=target, origin=origin), given))
         except Exception as error:  # here it cannot be asked; why, other checks tell
             found[name] = {ERROR: f"{type(error).__name__}: {error}"}
-    print(json.dumps(found))
+    give(found)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import json
 import sys
 import time
 
+from dovetail_kit.answers import give
+
 
 def main() -> None:
     """Import the components listed on standard input."""
@@ -20,7 +22,7 @@ def main() -> None:
         began = time.process_time()
         importlib.import_module(target.partition(":")[0])
         took[name] = time.process_time() - began
-    print(json.dumps(took))
+    give(took)
 
 
 if __name__ == "__main__":

@@ -116,9 +116,10 @@ class Conformance:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the item `registration` says what is wrong with a plugin
             self.registry = current()
-        self.distributions = tuple(_known(name) for name in distributions)
+        self.distributions = tuple(dict.fromkeys(map(_known, distributions)))  # one may be spelt in two ways
         self.tallies: dict[str, _Tally] = {name: _Tally() for name in self.distributions}
         self.records: list[stamp.Record] = []
+        self.unrecorded: dict[str, OSError] = {}
         self.unworked: list[str] = []
         self.skipped: dict[str, list[str]] = {}
         self.notices: list[str] = []
@@ -211,17 +212,25 @@ class Conformance:
         if hasattr(session.config, "workerinput"):
             return
         for distribution, tally in self.tallies.items():
-            if tally.outcomes["failed"]:
-                stamp.forget(distribution)
-            elif tally.ran and tally.ran == tally.expected and distribution not in _single_files():
-                self.records.append(
-                    stamp.write(
-                        distribution,
-                        checks=tally.outcomes["passed"],
-                        skipped=tally.outcomes["skipped"],
-                        known=tally.outcomes["known"],
-                    )
+            try:
+                self._record(distribution, tally)
+            except (
+                OSError
+            ) as error:  # the cache folder is not to be written to, and the checks have passed all the same
+                self.unrecorded[distribution] = error
+
+    def _record(self, distribution: str, tally: _Tally) -> None:
+        if tally.outcomes["failed"]:
+            stamp.forget(distribution)
+        elif tally.ran and tally.ran == tally.expected and distribution not in _single_files():
+            self.records.append(
+                stamp.write(
+                    distribution,
+                    checks=tally.outcomes["passed"],
+                    skipped=tally.outcomes["skipped"],
+                    known=tally.outcomes["known"],
                 )
+            )
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Report what no example says, what was skipped, what is not needed, and which distributions conform."""
@@ -240,6 +249,8 @@ class Conformance:
                 f"{record.distribution} {record.version} conforms to dovetail {record.dovetail}: {record.checks}"
                 f" checks passed, {record.skipped} skipped, {record.known} known failure{'s' * (record.known != 1)}"
             )
+        for distribution, error in self.unrecorded.items():
+            terminalreporter.write_line(f"the outcome of {distribution} is not recorded: {error}")
 
 
 def files_of(names: Iterable[str]) -> list[Path]:

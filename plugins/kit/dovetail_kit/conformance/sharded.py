@@ -15,6 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from dovetail.registry import Component, Origin
+from dovetail_kit.answers import give
 from dovetail_kit.conformance.batch import ROWS
 from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Inapplicable
@@ -27,7 +28,7 @@ def main() -> None:
     for name, kind, component, distribution, target, given in json.load(sys.stdin):
         origin = Origin(distribution, "", target.partition(":")[0])
         found[name] = compute(Subject(Component(kind=kind, name=component, target=target, origin=origin), given))
-    print(json.dumps(found))
+    give(found)
 
 
 def compute(subject: Subject) -> dict[str, Any]:

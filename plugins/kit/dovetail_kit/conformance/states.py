@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from dovetail_kit.conformance.check import Failed
@@ -24,13 +25,16 @@ def shapes(state: Mapping[str, Any]) -> dict[str, tuple[tuple[int, ...], str]]:
 
 
 def differing(state: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> list[str]:
-    """Return the names of the arrays that are not the same, bit for bit.
+    """Return the names of the arrays that are not the same, where NaN is the same as NaN.
 
+    >>> nothing = {"a": np.full(2, np.nan, jnp.bfloat16)}
+    >>> differing(nothing, nothing)
+    []
     >>> differing({"a": np.zeros(2), "b": np.ones(1)}, {"a": np.zeros(2), "b": np.zeros(1)})
     ['b']
     """
-    return [name for name in state if not np.array_equal(state[name], other[name], equal_nan=_has_nan(state[name]))]
+    return [name for name in state if not np.array_equal(state[name], other[name], equal_nan=_may_be_nan(state[name]))]
 
 
-def _has_nan(array: np.ndarray) -> bool:
-    return array.dtype.kind == "f"
+def _may_be_nan(array: np.ndarray) -> bool:
+    return jnp.issubdtype(array.dtype, jnp.inexact)  # numpy itself does not take bfloat16 for a number

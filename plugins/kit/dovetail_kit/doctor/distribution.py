@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from importlib import metadata, util
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -73,7 +74,7 @@ def _ordered(findings: list[Finding]) -> list[Finding]:
 
 def _installed(name: str) -> metadata.Distribution:
     try:
-        return metadata.distribution(name)
+        return metadata.distribution(DISTRIBUTION if name == ENGINE else name)
     except (metadata.PackageNotFoundError, ValueError):
         known = third_parties()
         raise UnknownNameError(
@@ -113,7 +114,7 @@ def _imports(distribution: metadata.Distribution) -> Iterator[Finding]:
 
 
 def _file_of(module: str) -> str:
-    spec = util.find_spec(module)
+    spec = _spec_of(module)
     return f" [{spec.origin}]" if spec and spec.origin else ""
 
 
@@ -163,7 +164,7 @@ def _files(distribution: metadata.Distribution, own: list[Component]) -> Iterato
         path = module.replace(".", "/")
         if f"{path}.py" in names or f"{path}/__init__.py" in names:
             continue  # a checkout in the current folder may come first on the path, and hide what is installed
-        spec = util.find_spec(module.partition(".")[0]) and util.find_spec(module)
+        spec = _spec_of(module)
         if spec and spec.origin and Path(spec.origin).resolve() not in shipped:
             yield Finding(
                 "error",
@@ -173,6 +174,14 @@ def _files(distribution: metadata.Distribution, own: list[Component]) -> Iterato
             )
     if own and not any(file.name == "py.typed" for file in shipped):
         yield Finding("note", "files", "none of its packages has a file py.typed, so type checkers ignore annotations")
+
+
+def _spec_of(module: str) -> ModuleSpec | None:
+    """Return where a module is; None if it cannot be imported, of which its components' errors tell."""
+    try:
+        return util.find_spec(module)  # imports the packages around it
+    except (Exception, SystemExit):
+        return None
 
 
 def _is_editable(distribution: metadata.Distribution) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,13 +10,15 @@ from importlib import metadata
 import attrs
 
 from dovetail.registry.discovery import GROUP, HEAVY
+from dovetail_kit.answers import taken
 
 _MEASURE = """
-import json, sys, time
+import sys, time
 import dovetail.registry
+from dovetail_kit.answers import give
 began = time.process_time()
 __import__(sys.argv[1])
-print(json.dumps([time.process_time() - began, sorted(set(sys.modules) & set(sys.argv[2:]))]))
+give([time.process_time() - began, sorted(set(sys.modules) & set(sys.argv[2:]))])
 """
 
 
@@ -34,8 +35,12 @@ def import_costs(distribution: metadata.Distribution) -> Iterator[ImportCost]:
     """Measure each module that a distribution announces; one that cannot be imported is left out."""
     for module in sorted({point.module for point in distribution.entry_points.select(group=GROUP)}):
         done = subprocess.run(
-            [sys.executable, "-c", _MEASURE, module, *HEAVY], capture_output=True, text=True, check=False
+            [sys.executable, "-c", _MEASURE, module, *HEAVY],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
         )
-        if done.returncode == 0:  # discovery has already said why an import fails
-            seconds, heavy = json.loads(done.stdout.splitlines()[-1])
+        if answer := taken(done.stdout):  # discovery has already said why an import fails
+            seconds, heavy = answer
             yield ImportCost(module, seconds, tuple(heavy))

@@ -6,6 +6,7 @@ import ast
 import inspect
 import resource
 import sys
+import tokenize
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,7 +101,7 @@ class Trials:
         target = inspect.unwrap(component.load())
         module = sys.modules.get(target.__module__)
         file = Path((module and inspect.getsourcefile(module)) or "")
-        source = file.read_text(encoding="utf-8") if file.is_file() else ""
+        source = _source_of(file) if file.is_file() else ""
         tree = ast.parse(source)
         used = used_by(tree, target.__name__)
         shown = list(_with_examples(target, module, used))
@@ -113,7 +114,7 @@ class Trials:
         made = cls(
             target=target,
             file=file,
-            mutants=[mutant for node in body for mutant in mutants_of(node, source.splitlines(), known)],
+            mutants=[mutant for node in body for mutant in mutants_of(node, source.split("\n"), known)],
             unchanged=tuple(unchanged(tree, used, constants)),
             module=module,
             body=body,
@@ -166,6 +167,12 @@ class Trials:
                 return any(run_examples(each, changed)[0] for each in self.shown)
         except (Exception, Endless):
             return True
+
+
+def _source_of(file: Path) -> str:
+    """Return the text of a Python file, in the encoding that it names, as Python counts its lines."""
+    with tokenize.open(file) as opened:
+        return opened.read()
 
 
 def _with_examples(target: Any, module: ModuleType | None, used: list[Definition]) -> Iterator[Any]:

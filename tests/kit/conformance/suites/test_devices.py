@@ -7,12 +7,14 @@ import attrs
 import pytest
 
 from dovetail.registry import Origin, current
+from dovetail_kit.answers import MARK
 from dovetail_kit.conformance.check import Inapplicable
 from dovetail_kit.conformance.subject import Subject
 from dovetail_kit.conformance.suites import devices
 from dovetail_kit.conformance.suites.devices import answers_of, share_processes
 
 ENDS_ITS_PROCESS = "broken/kl.k3"
+SILENT = "silent/kl.k3"
 
 
 @pytest.fixture
@@ -24,7 +26,8 @@ def asked(monkeypatch):
         names.append([each[0] for each in json.loads(input)])
         if ENDS_ITS_PROCESS in names[-1]:
             return subprocess.CompletedProcess(arguments, -11, "", "Segmentation fault")
-        return subprocess.CompletedProcess(arguments, 0, json.dumps(dict.fromkeys(names[-1], 0.5)), "")
+        said = f"loading...\n{MARK}{json.dumps(dict.fromkeys(names[-1], 0.5))}\nit is over\n"
+        return subprocess.CompletedProcess(arguments, 0, "" if SILENT in names[-1] else said, "")
 
     monkeypatch.setattr(devices.subprocess, "run", run)
     return names
@@ -49,3 +52,8 @@ def test_a_component_that_ends_the_process_leaves_other_distributions_their_answ
         answers_of("imports", broken)
     assert [answers_of("imports", each)[devices.name_of(each)] for each in (sound, also)] == [0.5, 0.5]
     assert asked[1:] == [["broken/kl.k3"], ["acme/kl.k1", "acme/kl.k2"]], "each once, whoever asks first"
+
+
+def test_a_process_that_ends_without_an_answer_is_told(asked):
+    with pytest.raises(Inapplicable, match="a fresh process failed: it ended with status 0 and no answer"):
+        answers_of("imports", subject("silent", "k3"))

@@ -28,6 +28,8 @@ OF_EXAMPLES = re.compile(r"(^|_)(size|seed|count|limit|examples|records|rows)$")
 SUM = "What is 1234567 + 89? It is 1234656."
 WORDS = "NASA said: THE answer, McDonald's, is   here.\n\nIt IS."
 """Words of other cases and lengths, and more than one space."""
+STRANGE = "#~é\N{SNOWMAN}\N{OHM SIGN}"
+"""Characters of which few alphabets have all."""
 SPLITS = ("train", "eval", "sft")
 MANY = 500
 """How many examples are looked at, at most."""
@@ -327,7 +329,9 @@ def refuses_other_characters(subject: Subject) -> None:
 
     Left out or replaced in silence, it would be missing from a prompt, and nobody would know.
     """
-    other = next(letter for letter in "#~é\N{SNOWMAN}\N{OHM SIGN}" if letter not in subject.declared["alphabet"])
+    other = next((letter for letter in STRANGE if letter not in subject.declared["alphabet"]), None)
+    if other is None:
+        raise Inapplicable(f"its alphabet has all of {STRANGE!r}")
     try:
         ids = tokenizer_of(subject).encode(other)
     except DovetailError:

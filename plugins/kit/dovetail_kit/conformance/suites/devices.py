@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dovetail_kit.answers import taken
 from dovetail_kit.conformance.case import ArrayCase, on_batch
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.compare import Result, same_results
@@ -118,10 +119,11 @@ def _run(program: str, subjects: list[Subject]) -> dict[str, Any] | Inapplicable
         input=json.dumps(asked, default=str),
         env=environment,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         check=False,
     )
-    if done.returncode:
-        told = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
+    if done.returncode or (found := taken(done.stdout)) is None:
+        told = done.stderr.strip().splitlines()[-1:] or [f"it ended with status {done.returncode} and no answer"]
         return Inapplicable(f"a fresh process failed: {told[0]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    return found
