@@ -6,11 +6,12 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import attrs
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from annotated_types import Ge, Gt
 from tests.kit.conformance.mutants import caught_by, right
@@ -218,6 +219,36 @@ class RegretsItsLuck(_Bandit):
 @attrs.frozen(kw_only=True)
 class Arms(_Bandit):
     """Pulls the arm that is the last number of a turn, of so many arms, for so many turns."""
+
+
+@right("interaction")
+@attrs.frozen(kw_only=True)
+class Board:
+    """A piece is moved over a board, which is an array, beside the number of its moves."""
+
+    columns: ClassVar = ()
+
+    def reset(self, example: Any, rng: Any) -> Any:
+        board = np.zeros((3, 3), np.int8)
+        board[1, 1] = 1
+        return (board, {"moves": 0}), ({"role": "user", "content": "left or right?"},)
+
+    def step(self, state: Any, turn: Any, rng: Any) -> Step:
+        board, moves = state[0], state[1]["moves"] + 1
+        board = np.roll(board, -1 if turn.text == "left" else 1, axis=1)
+        said = {"role": "user", "content": str(int(board[1].argmax()))}
+        return Step(state=(board, {"moves": moves}), messages=(said,), reward=float(board[1, 2]), done=moves == 3)
+
+
+@caught_by("interaction", "is_a_function")
+@attrs.frozen(kw_only=True)
+class SpoilsItsBoard(Board):
+    """Moves the piece on the board that it is given."""
+
+    def step(self, state: Any, turn: Any, rng: Any) -> Step:
+        step = super().step(state, turn, rng)
+        state[0][:] = step.state[0]
+        return step
 
 
 @attrs.frozen

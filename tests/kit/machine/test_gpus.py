@@ -46,6 +46,12 @@ def test_what_the_driver_lists(machine):
     assert first.extra == "cuda13"
 
 
+def test_what_the_driver_does_not_know_is_unknown(machine):
+    with_smi(machine, "#!/bin/sh\necho 'NVIDIA Graphics Device, [N/A], [N/A], [N/A], [N/A]'\n")
+    (gpu,) = gpus()
+    assert (gpu.capability, gpu.total, gpu.lacks_bf16, gpu.extra) == ("", 0, False, "cuda12")
+
+
 def test_without_a_driver_a_device_file_is_enough(machine):
     (machine / "nvidia0").touch()
     (machine / "nvidiactl").touch()

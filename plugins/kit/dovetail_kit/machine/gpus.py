@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import subprocess
 import warnings
@@ -75,10 +76,11 @@ def _gpu(row: list[str]) -> Gpu:
     memory = {
         name: int(text) if (text := found.get(f"memory.{name}", "")).isdigit() else 0 for name in ("total", "used")
     }
+    capability = found.get("compute_cap", "")
     return Gpu(
         name=found["name"],
         driver=found.get("driver_version", ""),
-        capability=found.get("compute_cap", ""),
+        capability=capability if re.fullmatch(r"\d+(\.\d+)?", capability) else "",  # else [N/A]
         **memory,
     )
 

@@ -7,6 +7,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import attrs
 import numpy as np
 
 from dovetail.errors import DovetailError
@@ -57,6 +58,27 @@ def episodes_of(interaction: Any, *, states: bool = False) -> list[str]:
                 break
             state = step.state
     return found
+
+
+def are_equal(state: Any, other: Any) -> bool:
+    """Tell whether two states are equal, which may be arrays, or hold some: of these `==` is no single answer."""
+    try:
+        return bool(state == other)
+    except ValueError:
+        pass
+    if hasattr(state, "__array__"):
+        return np.array_equal(state, other)
+    ours, theirs = _parts(state), _parts(other)
+    return ours.keys() == theirs.keys() and all(are_equal(ours[name], theirs[name]) for name in ours)
+
+
+def _parts(state: Any) -> Mapping[Any, Any]:
+    """Return what a state consists of, by name or by place."""
+    if isinstance(state, Mapping):
+        return state
+    if attrs.has(type(state)):
+        return attrs.asdict(state, recurse=False)
+    return dict(enumerate(state)) if isinstance(state, list | tuple) else vars(state)
 
 
 def example_of(interaction: Any) -> Mapping[str, Any]:
