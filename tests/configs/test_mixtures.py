@@ -30,6 +30,7 @@ SIZES = (
     f"sampling.max_tokens={TOKENS}",
     "train.lr=0.01",
     "loss_agg.sequence_mean_token_scale.normalizer=5.0",
+    "reward_shaping.cosine_length.max_tokens=7",
     "reward_shaping.overlong.max_tokens=7",
     "reward_shaping.overlong.buffer=3",
     "train.agent_loop=tool_agent",
