@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 from tests.distribution import write_distribution
@@ -239,6 +240,32 @@ def test_packages_with_such_names_pass_their_tests(tmp_path):
 
 def test_a_hyphen_in_a_name_is_an_underscore():
     assert of(name="soft-clip").component_file == "acme_rl/soft_clip.py"
+
+
+class Verifier(Protocol):
+    """What the test below asks of a component."""
+
+    def verify(self, *proofs, hint=None, limit=3):
+        """Verify proofs."""
+
+    def close(self, reason, *, now=False, **more):
+        """Close."""
+
+
+def test_the_methods_of_a_class_have_the_parameters_of_its_protocol():
+    registry = Registry()
+    kind = Kind(name="verifier", summary="proofs", scaffold="class", protocol=f"{__name__}:Verifier")
+    registry.add_kind(kind, Origin("lean-kinds", "2.1", "lean"))
+    text = of(kind="verifier", name="lean", registry=registry).files()["acme_rl/lean.py"]
+    assert "def verify(self, *proofs: Any, hint: Any = None, limit: Any = 3) -> Any:" in text
+    assert "def close(self, reason: Any, *, now: Any = False, **more: Any) -> Any:" in text
+
+
+@pytest.mark.parametrize("summary", ["completion, scale -> score", "text, text -> score"])
+def test_a_function_has_each_parameter_once(summary):
+    registry = Registry()
+    registry.add_kind(Kind(name="verifier", summary=summary), Origin("lean-kinds", "2.1", "lean"))
+    compile(of(kind="verifier", name="lean", registry=registry).files()["acme_rl/lean.py"], "lean.py", "exec")
 
 
 def test_a_kind_of_another_plugin_has_a_template_from_its_own_words():

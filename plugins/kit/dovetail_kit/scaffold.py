@@ -39,6 +39,9 @@ _PACKAGE_FILES = {
 STAND_IN: Final = "StandIn"
 """A name that no template has, to see which names it has."""
 
+OWN: Final = "scale"
+"""The hyperparameter that templates have for kinds without one of their own."""
+
 _GENERIC = {"function": "generic", "class": "generic_class"}
 """Templates for kinds without one of their own, such as those of other plugins."""
 
@@ -261,7 +264,9 @@ def _reads(summary: str) -> tuple[str, ...]:
     """
     left, arrow, _ = summary.partition("->")
     names = tuple(name.strip() for name in left.split(",")) if arrow else ()
-    return names if names and all(name.isidentifier() and not keyword.iskeyword(name) for name in names) else ("value",)
+    are_parameters = all(name.isidentifier() and not keyword.iskeyword(name) for name in names)
+    is_each_once = len({*names, OWN}) == len(names) + 1
+    return names if names and are_parameters and is_each_once else ("value",)
 
 
 def _stubs(kind: Kind) -> Iterator[str]:
@@ -276,12 +281,15 @@ def _stubs(kind: Kind) -> Iterator[str]:
 
 
 def _parameters(function: Any) -> Iterator[str]:
+    """Yield the parameters of a method as they are written; of their annotations and defaults, what needs no import."""
     star = False
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not star:
-            star = True
             yield "*"
-        yield parameter.name if parameter.name == "self" else f"{parameter.name}: Any"
+        star = star or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        default = f" = {parameter.default!r}" if isinstance(parameter.default, str | int | float | None) else ""
+        yield parameter.name if parameter.name == "self" else f"{stars}{parameter.name}: Any{default}"
 
 
 def _package_of(distribution: str) -> str:
