@@ -214,9 +214,7 @@ class Conformance:
         for distribution, tally in self.tallies.items():
             try:
                 self._record(distribution, tally)
-            except (
-                OSError
-            ) as error:  # the cache folder is not to be written to, and the checks have passed all the same
+            except OSError as error:  # a cache folder that cannot be written to changes no outcome of a check
                 self.unrecorded[distribution] = error
 
     def _record(self, distribution: str, tally: _Tally) -> None:
