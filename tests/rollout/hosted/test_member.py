@@ -52,7 +52,7 @@ class Fleet:
 
     def until(self, holds) -> None:
         while not holds():
-            assert self.changes.acquire(timeout=10), "in vain"
+            assert self.changes.acquire(timeout=60), "in vain"
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), OSError("no such folder"), ConfigError("a DoRA adapter")])
@@ -68,20 +68,21 @@ def test_weights_that_cannot_be_loaded_for_any_reason_are_a_loss(tmp_path, error
 
 
 def test_a_replica_that_is_removed_while_its_loss_is_recorded_stays_removed(tmp_path):
-    fleet, threads = Fleet(tmp_path), []
+    fleet, taken = Fleet(tmp_path), threading.Event()
+    stops = threading.Thread(target=lambda: member.stop())
 
     class Slow(Restarts):
         def take(self, now=None):
-            threads.append(threading.Thread(target=member.stop))
-            threads[0].start()
-            threads[0].join(0.2)
+            stops.start()
+            stops.join(0.2)  # it cannot end before this returns
+            taken.set()
             return True
 
     member = fleet.member(Slow(1))
     member.start()
     fleet.until(lambda: member.routable)
     member.lose(member.life, lambda: "it is gone")
-    fleet.until(lambda: member.losses)
-    for thread in [*threads, *(each for each in threading.enumerate() if each.name == "replica-0")]:
-        thread.join(10)
+    assert taken.wait(60)
+    for thread in [stops, *(each for each in threading.enumerate() if each.name == "replica-0")]:
+        thread.join(60)
     assert member.state is State.GONE
