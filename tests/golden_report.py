@@ -22,6 +22,7 @@ FILES = (
     "tests.advantage.test_golden_agents",
     "tests.advantage.test_golden_catalogue",
     "tests.lab.evaluation.test_golden_verl",
+    "tests.loss.loss_term.test_orpo",
     "tests.loss.test_golden_agents",
     "tests.loss.test_golden_around",
     "tests.loss.test_golden_trl",
@@ -42,7 +43,6 @@ NO_COUNTERPART = {
     "get_seqlen_balanced_partitions": "balances sequence lengths among workers, which has no counterpart here",
     "np_make_completion_mask": "infers a mask from ids, which Dovetail never does",
     "build_positions_from_mask": "a helper of the library's own models",
-    "dpo_loss_fn": "ORPO, whose odds ratio has no counterpart here",
 }
 """Reasons for not running a function's cases, by a part of the function's name."""
 LIBRARIES = {

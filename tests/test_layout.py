@@ -77,7 +77,7 @@ def test_the_core_names_no_component():
                 assert node in defaults or node.value not in names, f"{path}:{node.lineno} names {node.value!r}"
 
 
-LIMIT = 12_320
+LIMIT = 12_340
 """The most lines of code that the engine may have; see `docs/decisions.md` before you raise it."""
 EMPTY = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 

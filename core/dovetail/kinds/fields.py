@@ -51,7 +51,11 @@ FIELDS: Final[dict[str, FieldInfo]] = {
     ),
     "group_ids": FieldInfo("[seq] int", "drawn", "which prompt a completion answers"),
     "rollout_logps": FieldInfo(
-        "[seq, token]", "drawn", "log-probabilities reported by the sampler; `sampling.logps` says over which ids"
+        "[seq, token]",
+        "drawn",
+        "log-probabilities reported by the sampler; `sampling.logps` says over which ids",
+        without="an engine reports of completions that it samples; set train.rollout to one that does, such as"
+        " 'vanilla'",
     ),
     "support": FieldInfo(
         "[seq, token, candidate] int",

@@ -167,6 +167,13 @@ class RolloutEngine(Protocol):
         engine calls it from the thread that called `generate`, as often as it likes. It samples with the weights that
         it gets from the next token on that it can, and `Completions.versions` says which tokens these are.
 
+        An engine whose class declares `reads_examples` also takes `examples`, the task's example for each prompt; in
+        evaluations, and where a command completes prompts, there are none. It has a property `columns`, the names of
+        the columns that it reads, which the task must have.
+
+        An engine that did not sample its completions, and so cannot say with what probabilities, declares
+        `reports_logps = False`. Its `Completions.logps` are NaN on the mask, by which a reward can tell them.
+
         Args:
             prompt_tokens: ids of the prompts, padded on the left.
             prompt_mask: true on the tokens of the prompts.

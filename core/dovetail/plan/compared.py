@@ -25,6 +25,9 @@ SUPPORT: Final = "support_logps"
 KEPT: Final = "support"
 """The field that holds the support."""
 
+REPORTS: Final = "reports_logps"
+"""The claim of an engine, unless False, that it samples its completions, and says with what probabilities."""
+
 NO_CUT: Final[dict[str, tuple[Any, ...]]] = {"top_k": (None,), "top_p": (None, 1.0), "min_p": (None, 0.0)}
 
 
@@ -39,11 +42,21 @@ def cuts(sampling: Sampling) -> tuple[str, ...]:
 
 
 def compared(config: Config) -> str | None:
-    """Return the field of the trainer that is comparable with `rollout_logps`; None if the engine keeps no support."""
+    """Return the field of the trainer that is comparable with `rollout_logps`.
+
+    None if there are none, or the engine keeps no support.
+    """
     sampling = config.sampling
+    if not reported(config):
+        return None
     if not cuts(sampling) or sampling.logps == "vocabulary":
         return VOCABULARY
     return SUPPORT if sampling.top_k is not None and sampling.top_k <= _kept(config) else None
+
+
+def reported(config: Config) -> bool:
+    """Return whether there are log-probabilities of a sampler."""
+    return config.choice("train.rollout").declares.get(REPORTS, True)
 
 
 def likened(reads: Iterable[str], like: str | None) -> dict[str, str]:

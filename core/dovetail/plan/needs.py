@@ -95,7 +95,7 @@ class Planner:
     def _check_compared(self, call: Call) -> None:
         """Refuse a component that would compare log-probabilities over a support with others over the vocabulary."""
         ours = [read for read in call.reads if read.removeprefix(OLD) == VOCABULARY]
-        if self.compared is None and SAMPLER in call.reads and ours:
+        if self.compared is None and SAMPLER not in self.missing and SAMPLER in call.reads and ours:
             raise PlanError(f"{call.label} compares '{SAMPLER}' with '{ours[0]}': {self.unlike()}")
 
     def watch(self, path: str, component: Component) -> None:

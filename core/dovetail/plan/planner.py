@@ -9,7 +9,7 @@ from dovetail.errors import PlanError, listing, nearest
 from dovetail.kinds import FIELDS
 from dovetail.kinds.fields import TURNS
 from dovetail.plan.calls import calls, critic_calls
-from dovetail.plan.compared import KEPT, SUPPORT, check_reported, compared, unlike
+from dovetail.plan.compared import KEPT, SAMPLER, SUPPORT, check_reported, compared, reported, unlike
 from dovetail.plan.needs import Planner
 from dovetail.plan.off_policy import check_off_policy
 from dovetail.plan.placement import check_placement
@@ -67,7 +67,7 @@ def _missing(config: Config) -> dict[str, str]:
     there: dict[str, Any] = {name: config.several(info.setting) for name, info in FIELDS.items() if info.setting}
     goes_on = config.choice("train.agent_loop").component.declares.get("turns", False)
     there |= dict.fromkeys((name for name, info in FIELDS.items() if info.without == TURNS), goes_on)
-    there[KEPT] = compared(config) == SUPPORT
+    there |= {KEPT: compared(config) == SUPPORT, SAMPLER: reported(config)}
     there |= dict.fromkeys(CHOICES, config.train.replay_choices)
     return {field: FIELDS[field].without for field, chosen in there.items() if not chosen}
 

@@ -70,6 +70,8 @@ class Claims(TypedDict, total=False):
     turns: bool
     batch_invariant: bool
     vocabulary_logps: bool
+    reports_logps: bool
+    reads_examples: bool
     versions: bool
     in_flight: bool
     placed: bool

@@ -1,8 +1,9 @@
-"""The components of a run that read columns of its task: rewards, process rewards, interaction, roles of speakers."""
+"""What reads columns of a run's task: rewards, process rewards, interaction, engine, roles of speakers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
@@ -14,6 +15,9 @@ from dovetail.host.rewards import ALWAYS, Scorer, check_columns
 from dovetail.host.speakers import Speakers
 from dovetail.protocols import Example, Task, Tokenizer
 from dovetail.step.algorithm import part
+
+READS: Final = "reads_examples"
+"""The claim of an engine whose `generate` takes the examples of a step; its `columns` are those that it reads."""
 
 
 def make_scorer(config: Config) -> Scorer:
@@ -67,11 +71,11 @@ def check_role_column(config: Config, task: Task) -> None:
         raise _no_column(config, task, "train.role_column")
 
 
-def check_interaction(config: Config, task: Task) -> None:
-    """Refuse an interaction that reads a column that the task does not have."""
-    if (chosen := config.choices.get("train.interaction")) is None:
-        return
-    for column in chosen.bind().columns:
+def check_drawn(config: Config, task: Task) -> None:
+    """Refuse an interaction or an engine that reads a column that the task does not have."""
+    interaction, engine = config.choices.get("train.interaction"), config.choice("train.rollout")
+    readers = [each for each in (interaction, engine if engine.declares.get(READS) else None) if each]
+    for chosen, column in ((each, column) for each in readers for column in each.bind().columns):
         if column not in task.columns:
             raise PlanError(
                 f"{chosen.component.label} of {chosen.component.origin} reads the column '{column}', which task"

@@ -27,6 +27,7 @@ from dovetail.protocols import Timed, Weights
 from dovetail.step import keys
 from dovetail.step.parts import Part, Sums, merge
 from dovetail.step.view import View, check_shape
+from dovetail.training.columns import READS
 from dovetail.training.drawn import Extras, Prompts
 from dovetail.training.evaluation import Evaluation, Evaluator
 from dovetail.training.metrics import Clock, means, rollout_metrics, staleness_metrics
@@ -223,6 +224,8 @@ class Drawing:
             options["keep_choices"] = True
         if self.newer is not None:
             options |= {"newer": self._newer}
+        if config.choice("train.rollout").declares.get(READS):
+            options["examples"] = examples
         completed = self.sampler.complete(examples, per_sample, config.sampling, options)
         check_recorded(config, completed.completions)
         clock.mark("rollout")

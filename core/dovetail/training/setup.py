@@ -24,7 +24,7 @@ from dovetail.plan.placement import samples_here
 from dovetail.plan.roles import ROLLOUT
 from dovetail.protocols import Example, OpenLoop, Recordable, RolloutEngine, Settled, Task, Tokenizer, Weights
 from dovetail.step.algorithm import Algorithm, assemble
-from dovetail.training.columns import check_answers, check_interaction, make_process_scorer, make_scorer, make_speakers
+from dovetail.training.columns import check_answers, check_drawn, make_process_scorer, make_scorer, make_speakers
 from dovetail.training.evaluation import Evaluator, Opening, evaluator
 from dovetail.training.models import Models, in_mode
 from dovetail.training.settled import settle
@@ -148,7 +148,7 @@ def set_up(
 def _checked(config: Config, task: Task, eval_task: Task, scorer: Scorer, *, samples: bool) -> Opening | None:
     """Refuse a task without the columns that rewards and interaction read; return what opens the evaluator."""
     scorer.check_columns(task.columns, config.choice("train.task").component.name)
-    check_interaction(config, task)
+    check_drawn(config, task)
     opening = evaluator(config, scorer, eval_task)
     if samples and processes.is_first():
         config.choice("train.rollout").bind().check()

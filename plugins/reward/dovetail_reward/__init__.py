@@ -36,6 +36,7 @@ def dovetail_components(register: Callable[..., None]) -> None:
     add("reward", "math_dapo", aliases=("aime",))
     add("reward", "math_verify", "MathVerify", aliases=("prime_math",))
     add("reward", "model", "RewardModel", aliases=("reward_model",))
+    add("reward", "recorded", "Recorded")
     add("reward", "relative_length", aliases=("len_reward",))
     add("reward", "remote", "Remote")
     add("reward", "repetition", aliases=("repetition_penalty",))

@@ -65,6 +65,7 @@ def dovetail_components(register: Callable[..., None]) -> None:
     register("launcher", "ray", "dovetail_rollout.launcher.ray:Ray")
     register("launcher", "urls", "dovetail_rollout.launcher.urls:Urls")
     register("replay", "recent", "dovetail_rollout.replay.recent:Recent")
+    register("rollout", "recorded", "dovetail_rollout.rollout.recorded:Recorded")
     register("rollout", "sglang_jax", "dovetail_rollout.rollout.sglang_jax:SglangJax")
     register(
         "rollout",

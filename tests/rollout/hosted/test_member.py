@@ -69,7 +69,6 @@ def test_weights_that_cannot_be_loaded_for_any_reason_are_a_loss(tmp_path, error
 
 def test_a_replica_that_is_removed_while_its_loss_is_recorded_stays_removed(tmp_path):
     fleet, taken = Fleet(tmp_path), threading.Event()
-    stops = threading.Thread(target=lambda: member.stop())
 
     class Slow(Restarts):
         def take(self, now=None):
@@ -79,6 +78,7 @@ def test_a_replica_that_is_removed_while_its_loss_is_recorded_stays_removed(tmp_
             return True
 
     member = fleet.member(Slow(1))
+    stops = threading.Thread(target=member.stop)
     member.start()
     fleet.until(lambda: member.routable)
     member.lose(member.life, lambda: "it is gone")

@@ -75,6 +75,16 @@ def test_noise_is_the_share_of_wrong_demonstrations(noise):
     assert wrong / 2000 == pytest.approx(noise, abs=0.04)  # four standard deviations
 
 
+@pytest.mark.parametrize("split", ["train", "eval"])
+def test_pairs_are_a_right_and_a_wrong_answer(split):
+    plain, pairs = (Arithmetic(pairs=pairs, train_size=500).examples(split) for pairs in (False, True))
+    for alone, example in zip(plain, pairs, strict=True):
+        said = [re.fullmatch(r".* = (\d+)</reasoning><answer>\1</answer>", example[c]) for c in ("chosen", "rejected")]
+        assert said[0][1] == example["answer"] != said[1][1]
+        assert {name: value for name, value in example.items() if name not in ("chosen", "rejected")} == alone
+    assert set(pairs[0]) == {"prompt", *Arithmetic(pairs=True).columns}
+
+
 def test_a_compact_style_is_possible():
     task = Arithmetic(template="{question}=", demonstration="<reasoning></reasoning><answer>{answer}</answer>")
     example = task.examples("sft")[0]

@@ -187,4 +187,9 @@ CLAIMS: Final[dict[str, Claim]] = {
     "vocabulary_logps": Claim(
         ("rollout",), "unless False, log-probabilities over the whole vocabulary can be asked for"
     ),
+    "reports_logps": Claim(
+        ("rollout",),
+        "unless False, it samples the completions of training steps, and reports their log-probabilities",
+    ),
+    "reads_examples": Claim(("rollout",), "takes the examples of training steps, `generate(..., examples=...)`"),
 }

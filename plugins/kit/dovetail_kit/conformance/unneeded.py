@@ -23,6 +23,8 @@ GONE_BY: Final = (
     "keeps_choices",
     "loaded",
     "placed",
+    "reads_examples",
+    "reports_logps",
     "turns",
     "versions",
     "vocabulary_logps",

@@ -27,7 +27,7 @@ from dovetail.protocols import (
 )
 from dovetail.run.files import read_lines
 from dovetail.step import keys
-from dovetail.training.columns import check_interaction, make_scorer
+from dovetail.training.columns import check_drawn, make_scorer
 from dovetail.training.texts import open_loop, prompts
 
 GOES_ON: Final = "\\"
@@ -200,7 +200,7 @@ def example_of(
     chosen = config.choice("eval.task" if split == "eval" else "train.task")
     task: Task = chosen.bind()
     make_scorer(config).check_columns(task.columns, chosen.component.name)
-    check_interaction(config, task)
+    check_drawn(config, task)
     examples, _ = prompts(config, task, split, tokenizer, loop)
     if not 0 <= index < len(examples):
         raise ConfigError(f"--index {index}: the {split} split has {len(examples)} prompts, from 0 on")

@@ -10,7 +10,7 @@ from dovetail.host.rewards import ALWAYS, OF_EPISODES, check_columns
 from dovetail.protocols import Task
 from dovetail.run.sources import nothing_looked_up
 from dovetail.step.algorithm import part
-from dovetail.training.columns import check_interaction, check_role_column
+from dovetail.training.columns import check_drawn, check_role_column
 
 CHECKS: Final = ("success", "partial", "format")
 """The settings of `eval` that name a reward."""
@@ -50,6 +50,6 @@ def _check_known(slot: str, readers: Sequence[Choice], config: Config, tasks: di
     always = (*ALWAYS, *OF_EPISODES)  # ENDS among them
     check_columns([part(each.component.kind, each) for each in readers], columns, choice.component.name, always)
     if slot == "train.task":
-        check_interaction(config, task)
+        check_drawn(config, task)
         if config.plan and "role_ids" in config.plan:
             check_role_column(config, task)

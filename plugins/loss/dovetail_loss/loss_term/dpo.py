@@ -1,4 +1,4 @@
-"""Loss term `dpo`: direct preference optimisation over pairs that are formed by the scores within a group."""
+"""Loss term `dpo`: direct preference optimisation over pairs of completions of a prompt."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from annotated_types import Ge, Gt, Interval
 from jaxtyping import Array, Bool, Float, Int
 
-from dovetail.arrays import Groups, log_ratio, masked, per_token
+from dovetail.arrays import log_ratio, per_token
 from dovetail.registry import declares
+from dovetail_loss.loss_term._pairs import Pairs, Which, gaps
 
 
 @declares(whole_groups=True)
@@ -25,9 +26,9 @@ def dpo(
     loss_type: Literal["sigmoid", "hinge", "ipo"] = "sigmoid",
     label_smoothing: Annotated[float, Interval(ge=0, lt=0.5)] = 0.0,
     margin: Annotated[float, Ge(0)] = 0.0,
-    pairs: Literal["all", "extremes"] = "all",
+    pairs: Which = "all",
 ) -> tuple[Float[Array, "seq token"], dict[str, Float[Array, "seq"]]]:
-    """Direct preference optimisation, online: the better-scored of two completions of a prompt is preferred.
+    """Direct preference optimisation: the better-scored of two completions of a prompt is preferred.
 
         h_wl = Δ_w - Δ_l,  Δ_i = ∑_t [log π(y_it) - log π_ref(y_it)]
         ℓ(h) = -log σ(β·h) (sigmoid),  max(0, 1 - β·h) (hinge),  (h - 1/(2β))² (ipo)
@@ -44,13 +45,13 @@ def dpo(
     which is the mean over prompts of the mean over their pairs. With two completions a prompt it is the mean over pairs
     of Rafailov et al. 2023, *Direct preference optimization*, equation 7 (sigmoid), Azar et al. 2024, *A general
     theoretical paradigm to understand learning from human preferences*, equation 17 (ipo), and Zhao et al. 2023,
-    *SLiC-HF* (hinge), on pairs that the policy itself has sampled: Guo et al. 2024, *Direct language model alignment
-    from online AI feedback*. ε is the share of preferences taken to be the wrong way round: Mitchell 2023, *A note on
-    DPO with noisy preferences*.
+    *SLiC-HF* (hinge). The completions are those of a data set (the engine `recorded`), as in these papers, or the
+    policy's own: Guo et al. 2024, *Direct language model alignment from online AI feedback*. ε is the share of
+    preferences taken to be the wrong way round: Mitchell 2023, *A note on DPO with noisy preferences*.
 
-    With `train.policy_loss = 'zero'` it is the whole objective. The scores are what a reward, a judge or a reward model
-    gives. A group without a pair adds nothing to the sum, and is counted in the mean over prompts. Mini- and
-    micro-batches must not cut groups.
+    With `train.policy_loss = 'zero'` it is the whole objective. The scores are what a reward, a judge, a reward model
+    or the data gives. A group without a pair adds nothing to the sum, and is counted in the mean over prompts. Mini-
+    and micro-batches must not cut groups.
 
     Args:
         logps: log π, in nats, differentiable.
@@ -78,39 +79,17 @@ def dpo(
     >>> bool(jnp.allclose(loss, jnp.log(1.5))), metrics["accuracy"].tolist()  # -log σ(log 2), for both of the pair
     (True, [1.0, 1.0])
     """
-    groups = Groups.of(group_ids, mask)
-    preferred = _preferred(groups, masked(scores, groups.live), margin, pairs)
+    found = Pairs.of(scores, group_ids, mask, margin=margin, which=pairs)
     log_ratios = jnp.sum(log_ratio(logps, ref_logps, mask), axis=-1)
-    h = log_ratios[:, None] - log_ratios[None, :]
-    counts = groups.total(jnp.sum(preferred, axis=1, dtype=h.dtype))
-    scale = groups.sizes.astype(h.dtype) / (2.0 * jnp.maximum(counts, 1.0))
-
-    def of_pairs(values: Float[Array, "seq seq"]) -> Float[Array, "seq"]:
-        kept = jnp.where(preferred, values, 0.0)
-        return scale * (jnp.sum(kept, axis=1) + jnp.sum(kept, axis=0))
-
+    h = gaps(log_ratios)
     smoothed = (1.0 - label_smoothing) * _loss(h, beta, loss_type) + label_smoothing * _loss(-h, beta, loss_type)
     metrics = {
-        "accuracy": jnp.where(counts > 0, of_pairs((1.0 + jnp.sign(h)) / 2.0), 0.5),
-        "reward_margin": of_pairs(beta * h),
-        "paired": (counts > 0).astype(h.dtype),
+        "accuracy": found.accuracy(h),
+        "reward_margin": found.halves(beta * h),
+        "paired": found.paired,
         "reward": beta * log_ratios,
     }
-    return per_token(of_pairs(smoothed), mask), metrics
-
-
-def _preferred(
-    groups: Groups, scores: Float[Array, "seq"], margin: float, pairs: Literal["all", "extremes"]
-) -> Bool[Array, "seq seq"]:
-    """Return a matrix that is true where the completion of the row is preferred to that of the column."""
-    comparable = (groups.segments[:, None] == groups.segments[None, :]) & groups.live[:, None] & groups.live[None, :]
-    gaps = scores[:, None] - scores[None, :]
-    preferred = comparable & (gaps > 0) & (gaps >= margin)
-    if pairs == "all":
-        return preferred
-    gaps = jnp.where(comparable, gaps, 0.0)
-    is_best, is_worst = jnp.min(gaps, axis=1) == 0, jnp.max(gaps, axis=1) == 0
-    return preferred & is_best[:, None] & is_worst[None, :]
+    return per_token(found.halves(smoothed), mask), metrics
 
 
 def _loss(h: Float[Array, "seq seq"], beta: float, loss_type: str) -> Float[Array, "seq seq"]:

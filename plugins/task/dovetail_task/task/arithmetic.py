@@ -62,7 +62,8 @@ class Arithmetic:
     The splits own disjoint sets of questions: `eval` 1/8 of them, `sft` 1/4, `train` 5/8. The owner depends only on the
     question, not on the seed or the order of its operands: if `3 + 4` is in `eval`, no run ever trains on `4 + 3`.
 
-    Columns: `question` (`12 + 34`) and `answer` (`46`).
+    Columns: `question` (`12 + 34`) and `answer` (`46`); with `pairs` also `chosen` and `rejected`, the demonstrations
+    with the right answer and with that to another question.
 
     Args:
         operations: any of `+`, `-` and `*`.
@@ -77,6 +78,7 @@ class Arithmetic:
             (the worked equation, `12 + 34 = 46`).
         noise: the fraction of demonstrations with a wrong answer, namely that to another question. A warm start on them
             teaches the format and leaves the arithmetic to be learnt. The column `answer` is always right.
+        pairs: whether the questions of `train` and `eval` have two completions, of which the first is preferred.
         seed: draws another sequence of questions from the same splits.
 
     Raises:
@@ -102,12 +104,13 @@ class Arithmetic:
         validator=_template_of("answer", "question", "reasoning"),
     )
     noise: Annotated[float, Interval(ge=0, le=1)] = attrs.field(default=0.0, validator=in_range)
+    pairs: bool = False
     seed: int = 0
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """`question` and `answer`."""
-        return ("question", "answer")
+        """`question` and `answer`, and those of pairs."""
+        return ("question", "answer", *("chosen", "rejected") * self.pairs)
 
     def examples(self, split: Split) -> Sequence[Example]:
         """Return the examples of a split, which are made on access."""
@@ -125,12 +128,18 @@ class Arithmetic:
 
     def _demonstration(self, index: int) -> Example:
         drawn = self._draw("sft", index)
-        answer = self._another_answer(drawn, index) if self._is_noisy(index) else drawn.answer
-        completion = self.demonstration.format(question=drawn.text, reasoning=f"{drawn.text} = {answer}", answer=answer)
-        return {**self._as_example(drawn), "completion": completion}
+        answer = self._another_answer(drawn, "wrong", index) if self._is_noisy(index) else drawn.answer
+        return {**self._as_example(drawn), "completion": self._demonstrated(drawn, answer)}
+
+    def _demonstrated(self, drawn: Question, answer: int) -> str:
+        return self.demonstration.format(question=drawn.text, reasoning=f"{drawn.text} = {answer}", answer=answer)
 
     def _example(self, split: Split, index: int) -> Example:
-        return self._as_example(self._draw(split, index))
+        drawn = self._draw(split, index)
+        if not self.pairs:
+            return self._as_example(drawn)
+        answers = {"chosen": drawn.answer, "rejected": self._another_answer(drawn, "rejected", split, index)}
+        return {**self._as_example(drawn), **{name: self._demonstrated(drawn, answers[name]) for name in answers}}
 
     def _as_example(self, drawn: Question) -> Example:
         text = self.template.format(question=drawn.text)
@@ -153,8 +162,8 @@ class Arithmetic:
     def _is_noisy(self, index: int) -> bool:
         return _hashes(self.seed, "noise", index)[0] < self.noise * 2**64
 
-    def _another_answer(self, drawn: Question, index: int) -> int:
-        other = attrs.evolve(self._any_question("wrong", index), operation=drawn.operation).answer
+    def _another_answer(self, drawn: Question, *counter: str | int) -> int:
+        other = attrs.evolve(self._any_question(*counter), operation=drawn.operation).answer
         return other + 1 if other == drawn.answer else other
 
 
