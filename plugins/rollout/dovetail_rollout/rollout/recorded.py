@@ -16,7 +16,7 @@ from dovetail.host.prompts import encode_completions
 from dovetail.protocols import ASSISTANT, Completions, Continuing
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Int, Key
+    from jaxtyping import Array, Bool, Int, Key
 
     from dovetail.protocols import Example, RolloutEngine, Sampling, Tokenizer, Turns, Weights
 
@@ -95,7 +95,7 @@ class OpenRecorded:
         self,
         prompt_tokens: Int[np.ndarray, "prompt position"],
         prompt_mask: Bool[np.ndarray, "prompt position"],
-        keys: Key[np.ndarray, "prompt sample"],
+        keys: Key[Array, "prompt sample"],
         sampling: Sampling,
         *,
         examples: Sequence[Example] | None = None,
@@ -128,7 +128,7 @@ class OpenRecorded:
         self,
         prompt_tokens: Int[np.ndarray, "prompt position"],
         prompt_mask: Bool[np.ndarray, "prompt position"],
-        keys: Key[np.ndarray, "prompt sample"],
+        keys: Key[Array, "prompt sample"],
         sampling: Sampling,
         max_turn_tokens: int,
         *,
