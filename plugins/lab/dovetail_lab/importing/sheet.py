@@ -9,12 +9,15 @@ from typing import Any, Final
 import attrs
 
 from dovetail.config.types import Mismatch, literal
-from dovetail.errors import printable
+from dovetail.errors import listing, printable
 
 SINKS: Final = ("tensorboard", "wandb", "mlflow", "trackio")
 """The sinks that have the same name everywhere."""
+QUIET: Final = ("console", "none", "all")
+"""What peers write there that names no other program: the console is always a sink, and 'all' is what is installed."""
 NOTHING: Final = object()
 UNKNOWN: Final = "this translation does not know it"
+COMPUTED: Final = "it is computed in the script"
 UNFIT: Final = "it is not a value that this setting can have; the value here is the default"
 MISFITS: Final = (TypeError, ValueError, ArithmeticError, LookupError, SyntaxError, Mismatch)
 """What a translation raises that computes with a list where a number is expected, or that gin cannot write."""
@@ -76,7 +79,7 @@ class Sheet:
         given = self.given[name]
         self._taken[name] = None
         if given.computed:
-            self.left[name] = "it is computed in the script; the value here is the default"
+            self.left[name] = f"{COMPUTED}; the value here is the default"
             return default
         fitting = _fitted(given.value, default)
         if fitting is NOTHING:
@@ -156,7 +159,11 @@ class Sheet:
     def sinks(self, name: str, projects: Mapping[str, str]) -> None:
         """Write where metrics go; `projects` has the peer's setting for each parameter of a sink, `wandb.project`."""
         given = self.value(name)
-        chosen = [sink for sink in SINKS if sink in (given if isinstance(given, list | tuple) else (given,))]
+        names = given if isinstance(given, list | tuple) else [] if given is None else [given]
+        chosen = [sink for sink in SINKS if sink in names]
+        others = [str(each) for each in names if each not in (*SINKS, *QUIET)]
+        if others:
+            self.left[name] = f"there is no sink {listing(others)}; see `dovetail names sink`"
         if not chosen:
             return
         self.put("run.sinks", ["console", *chosen], self.said(name))
@@ -176,10 +183,12 @@ class Sheet:
 
     def finish(self, reasons: Mapping[str, str]) -> None:
         """Leave everything that nobody has taken, with the reason of the first pattern that its name matches."""
-        for name in self.given:
+        for name, given in self.given.items():
             if name not in self._taken:
-                why = next((why for pattern, why in reasons.items() if re.fullmatch(pattern, name)), UNKNOWN)
-                self.left[name] = why
+                otherwise = COMPUTED if given.computed else UNKNOWN
+                self.left[name] = next(
+                    (why for pattern, why in reasons.items() if re.fullmatch(pattern, name)), otherwise
+                )
 
 
 def translated(
