@@ -208,3 +208,47 @@ def test_what_was_carried_is_not_listed_as_left(tmp_path):
 def test_arguments_made_elsewhere_are_left(tmp_path):
     found = translated("trl", tmp_path / "train.py", "GRPOTrainer(args=elsewhere(), reward_funcs=[mine])")
     assert "an object of the script" in found.left("trainer.args")
+
+
+def test_shares_and_epochs_are_not_dropped(tmp_path):
+    found = of(tmp_path, "save_steps=0.1, eval_strategy='epoch', report_to=['comet_ml', 'wandb']")
+    assert "share of all steps" in found.left("save_steps")
+    assert "count steps" in found.left("eval_strategy")
+    assert "'comet_ml'" in found.left("report_to")
+    assert found.config.run.sinks == ("console", "wandb")
+    (tmp_path / "own").mkdir()
+    found = of(tmp_path / "own", "save_strategy='epoch', save_steps=10, eval_strategy='steps', eval_steps=0.5")
+    assert "count steps" in found.left("save_strategy")
+    assert "no effect" in found.left("save_steps")
+    assert "share of all steps" in found.left("eval_steps")
+    assert found.config.run.checkpoint_every == 20
+
+
+def test_a_level_that_trl_does_not_have_is_said(tmp_path):
+    assert "no such level" in of(tmp_path, "importance_sampling_level='word'").left("importance_sampling_level")
+
+
+@pytest.mark.parametrize(
+    ("more", "dtype"),
+    [("", "bfloat16"), ("bf16=False", "float32"), ("bf16=True", "bfloat16"), ("fp16=True", "float32")],
+)
+def test_trl_computes_in_bfloat16_unless_told_otherwise(tmp_path, more, dtype):
+    assert of(tmp_path, more).config.choice("train.model").params["dtype"] == dtype
+
+
+@pytest.mark.parametrize(("more", "name"), [("", "k3_corrected"), ("use_bias_correction_kl=False,", "k3")])
+def test_kl_is_corrected_by_default(tmp_path, more, name):
+    found = of(tmp_path, f"{more} beta=0.04")
+    assert found.config.choice("train.kl").component.name == name
+    assert ("in TRL 1.10 it was False" in found.text) == (not more)
+
+
+def test_bounds_of_an_entropy_coefficient_are_left(tmp_path):
+    found = of(tmp_path, "use_adaptive_entropy=True, entropy_coef_max=0.5")
+    assert "no other bound" in found.left("entropy_coef_max")
+
+
+def test_what_the_script_computes_is_said_to_be_computed(tmp_path):
+    found = translated("trl", tmp_path / "train.py", "GRPOTrainer(model=args.model, environment_factory=mine)")
+    assert "computed in the script" in found.left("trainer.model")
+    assert "train.agent_loop" in found.left("trainer.environment_factory")
