@@ -55,12 +55,14 @@ class Sheet:
     Attributes:
         peer: whose settings they are, for comments.
         given: by their dotted names.
+        defaults: those of the peer's that depend on the kind of file, by name; they come before those at a call.
         lines: of the gin file.
         left: what could not be carried, by name, and why.
     """
 
     peer: str
     given: Mapping[str, Given]
+    defaults: Mapping[str, Any] = attrs.field(factory=dict)
     lines: list[Line] = attrs.field(factory=list)
     left: dict[str, str] = attrs.field(factory=dict)
     _taken: dict[str, None] = attrs.field(factory=dict)
@@ -74,6 +76,7 @@ class Sheet:
 
         A value that has another type than the default is left, with the reason.
         """
+        default = self.defaults.get(name, default)
         if name not in self.given:
             return default
         given = self.given[name]
@@ -149,7 +152,7 @@ class Sheet:
         note: str = "",
     ) -> None:
         """Write a setting of one name under another, if it is given or has a default of the peer's."""
-        if default is NOTHING and not self.has(name):
+        if default is NOTHING and not self.has(name) and name not in self.defaults:
             self.value(name)
             return
         value = self.value(name, None if default is NOTHING else default)
@@ -192,18 +195,23 @@ class Sheet:
 
 
 def translated(
-    peer: str, given: Mapping[str, Given], fill: Callable[[Sheet], None], reasons: Mapping[str, str]
+    peer: str,
+    given: Mapping[str, Given],
+    fill: Callable[[Sheet], None],
+    reasons: Mapping[str, str],
+    defaults: Mapping[str, Any] | None = None,
 ) -> Sheet:
     """Return a filled sheet; a setting whose value has stopped `fill` is left, and the others are carried."""
+    defaults = defaults or {}
     unfit: dict[str, str] = {}
     while True:
-        sheet = Sheet(peer, {name: value for name, value in given.items() if name not in unfit})
+        sheet = Sheet(peer, {name: value for name, value in given.items() if name not in unfit}, defaults)
         try:
             fill(sheet)
         except MISFITS:
             if not (suspects := sheet.suspects()):
                 raise
-            alone = next((name for name in suspects if _fills(peer, sheet.given, name, fill)), suspects[0])
+            alone = next((name for name in suspects if _fills(sheet, name, fill)), suspects[0])
             unfit[alone] = UNFIT
             continue
         sheet.finish(reasons)
@@ -212,9 +220,10 @@ def translated(
         return sheet
 
 
-def _fills(peer: str, given: Mapping[str, Given], without: str, fill: Callable[[Sheet], None]) -> bool:
+def _fills(sheet: Sheet, without: str, fill: Callable[[Sheet], None]) -> bool:
+    given = {name: value for name, value in sheet.given.items() if name != without}
     try:
-        fill(Sheet(peer, {name: value for name, value in given.items() if name != without}))
+        fill(Sheet(sheet.peer, given, sheet.defaults))
     except MISFITS:
         return False
     return True

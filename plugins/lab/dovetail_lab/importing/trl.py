@@ -57,7 +57,9 @@ REASONS: Final = {
     r"remove_unused_columns|shuffle_dataset|disable_dropout|pad_to_multiple_of|use_liger_kernel|torch_.*|auto_find.*"
     r"|use_transformers_.*|transformers_.*|cache_implementation|trust_remote_code": "there is nothing to set",
     r"repetition_penalty|generation_kwargs|chat_template_kwargs": "sampling has temperature, top-k, top-p and min-p",
-    r"max_tool_calling_iterations|(trainer\.)?(tools|environment.*|rollout_func)": "set train.agent_loop (docs/agents.md)",
+    r"max_tool_calling_iterations|(trainer\.)?(tools|environment.*|rollout_func)": (
+        "set train.agent_loop (docs/agents.md)"
+    ),
     r"max_staleness|max_inflight_tasks|queue_maxsize|weight_sync_steps": (
         "train.staleness = k samples at most k batches ahead, with a train.correction (docs/staleness.md)"
     ),
