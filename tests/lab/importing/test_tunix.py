@@ -188,3 +188,10 @@ def test_nothing_is_written_over(tmp_path, capsys):
     out = str(tmp_path / "gemma.gin")
     assert main(["import-config", "tunix", str(tmp_path / "gemma.yaml"), "--out", out]) == 1
     assert "exists already" in capsys.readouterr().err
+
+
+def test_a_sum_over_tokens_is_divided_by_the_rows_of_a_batch(tmp_path):
+    """No setting of tunix has another `norm`; without one the sum was left undivided."""
+    text = "grpo_config: {loss_agg_mode: sequence-mean-token-sum-norm}\n"
+    config = translated("tunix", tmp_path / "a.yaml", text).config
+    assert config.choice("train.loss_agg").component.name == "sequence_mean_token_sum"

@@ -40,7 +40,7 @@ AGGREGATION: Final = {
     "sequence-mean-token-mean": "sequence_mean_token_mean",
     "sequence-mean-token-scale": "sequence_mean_token_scale",
     "seq-mean-token-sum": "sequence_mean_token_sum",
-    "sequence-mean-token-sum-norm": "token_sum",
+    "sequence-mean-token-sum-norm": "sequence_mean_token_sum",
 }
 ESTIMATORS: Final = {"grpo": "grpo", "drgrpo": "dr_grpo", "rloo": "rloo", "gae": "gae"}
 KL: Final = {"kl": "k1", "mse_kl": "k2", "low_var_kl": "k3"}
