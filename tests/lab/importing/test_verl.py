@@ -303,3 +303,17 @@ def test_an_evaluation_that_samples_has_its_cuts(tmp_path):
     assert (found.config.eval.samples, found.config.eval.temperature) == (4, 0.7)
     assert (found.config.eval.top_p, found.config.eval.top_k) == (0.9, None)
     assert "greedy" in of(tmp_path / "greedy", more).left(f"{values}.top_p")
+
+
+@pytest.mark.parametrize(
+    ("given", "bounds"),
+    [("", (0.2, 0.2)), ("low=0.15", (0.15, 0.2)), ("low=null {actor}.clip_ratio_high=0.3", (0.1, 0.3))],
+)
+def test_one_clip_ratio_counts_only_where_a_bound_is_null(tmp_path, given, bounds):
+    actor = "actor_rollout_ref.actor"
+    more = f"{actor}.clip_ratio=0.1 " + (f"{actor}.clip_ratio_{given.format(actor=actor)}" if given else "")
+    found = of(tmp_path, more)
+    params = found.config.choice("train.policy_loss").params
+    assert (params["epsilon_low"], params["epsilon_high"]) == bounds
+    if 0.1 not in bounds:
+        assert "no effect" in found.left(f"{actor}.clip_ratio")

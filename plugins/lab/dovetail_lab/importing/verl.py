@@ -114,10 +114,7 @@ def _loss(sheet: Sheet) -> None:
     name = str(LOSSES.get(kind, kind))
     sheet.put("train.policy_loss", name, sheet.said(mode, "vanilla"))
     if name in ("ppo", "gspo", "cispo", "gmpo", "clip_cov"):
-        for side in ("low", "high"):
-            own, both = f"{ACTOR}.clip_ratio_{side}", f"{ACTOR}.clip_ratio"
-            sheet.carry(own if sheet.has(own) else both, f"policy_loss.{name}.epsilon_{side}", 0.2)
-            sheet.value(both)
+        _range(sheet, name)
     if name == "ppo":
         sheet.carry(f"{ACTOR}.clip_ratio_c", "policy_loss.ppo.clip_c", 3.0, note="verl's dual clip is always on")
     if name == "sapo":
@@ -137,6 +134,18 @@ def _loss(sheet: Sheet) -> None:
         sheet.put("train.loss_mask", ["pf_ppo"], sheet.said("algorithm.use_pf_ppo"))
         sheet.carry("algorithm.pf_ppo.reweight_method", "loss_mask.pf_ppo.method", "pow")
         sheet.carry("algorithm.pf_ppo.weight_pow", "loss_mask.pf_ppo.power", 2.0)
+
+
+def _range(sheet: Sheet, loss: str) -> None:
+    """What the ratio is clipped to; `clip_ratio` stands for a bound that is null."""
+    both, used = f"{ACTOR}.clip_ratio", False
+    for side in ("low", "high"):
+        own = f"{ACTOR}.clip_ratio_{side}"
+        is_null = sheet.has(own) and sheet.value(own) is None
+        used = used or is_null
+        sheet.carry(both if is_null else own, f"policy_loss.{loss}.epsilon_{side}", 0.2)
+    if not used:
+        sheet.leave(both, "it has no effect: clip_ratio_low and clip_ratio_high come first, and are 0.2 by default")
 
 
 def _aggregation(sheet: Sheet, loss: str | None) -> None:

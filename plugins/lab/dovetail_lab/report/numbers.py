@@ -88,10 +88,10 @@ class Unit:
         >>> Unit().axis([12034.0, 12034.5]), Unit(bytes=True).axis([15.21 * 2**30, 15.24 * 2**30])
         (['12,034.0', '12,034.5'], ['15.21 GiB', '15.24 GiB'])
         """
-        for digits in range(MOST_DIGITS):
-            written = [self._tick(tick, digits) for tick in ticks]
-            if len(set(written)) == len(set(ticks)):
-                break
+        more, written = 0, [self._tick(tick, 0) for tick in ticks]
+        while len(set(written)) < len(set(ticks)) and more < MOST_DIGITS:
+            more += 1
+            written = [self._tick(tick, more) for tick in ticks]
         return written
 
     def _tick(self, value: float, more: int) -> str:
