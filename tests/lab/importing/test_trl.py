@@ -52,7 +52,7 @@ def test_several_updates_of_a_generation(tmp_path):
         ("dr_grpo", "grpo", "sequence_mean_token_scale"),
         ("cispo", "cispo", "token_mean"),
         ("sapo", "sapo", "sequence_mean_token_mean"),
-        ("luspo", "luspo", "sequence_mean_token_sum"),
+        ("luspo", "grpo", "sequence_mean_token_sum"),
         ("vespo", "vespo", "token_mean"),
     ],
 )
@@ -252,3 +252,12 @@ def test_what_the_script_computes_is_said_to_be_computed(tmp_path):
     found = translated("trl", tmp_path / "train.py", "GRPOTrainer(model=args.model, environment_factory=mine)")
     assert "computed in the script" in found.left("trainer.model")
     assert "train.agent_loop" in found.left("trainer.environment_factory")
+
+
+def test_luspo_has_the_ratio_of_completions_only_if_asked(tmp_path):
+    """TRL's default level is the token, and with it the loss is that of GRPO: so golden/trl.npz has it."""
+    found = of(tmp_path, "loss_type='luspo', importance_sampling_level='sequence', epsilon=0.002")
+    assert found.config.choice("train.policy_loss").component.name == "luspo"
+    assert found.config.choice("train.policy_loss").params["epsilon_low"] == 0.002
+    (tmp_path / "own").mkdir()
+    assert "unless importance_sampling_level" in of(tmp_path / "own", "loss_type='luspo'").text

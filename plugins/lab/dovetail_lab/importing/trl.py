@@ -114,13 +114,19 @@ def _loss(sheet: Sheet) -> None:
     if kind not in AGGREGATION:
         sheet.leave("loss_type", "there is no such loss")
         kind, said = "dapo", "loss_type = 'dapo', TRL's default"
-    name = kind if kind in ("sapo", "vespo", "cispo", "luspo") else "grpo"
+    by_sequence = sheet.value("importance_sampling_level", "token") == "sequence"
+    own = ("sapo", "vespo", "cispo", "luspo") if by_sequence else ("sapo", "vespo", "cispo")
+    name = kind if kind in own else "grpo"
+    if kind == "luspo" and not by_sequence:
+        said += "; its ratio is that of each token, unless importance_sampling_level = 'sequence'"
     sheet.put("train.policy_loss", name, said)
     sheet.put("train.loss_agg", AGGREGATION[kind], said)
     if kind == "dr_grpo":
         sheet.carry("max_completion_length", "loss_agg.sequence_mean_token_scale.normalizer", 512, float)
     _range(sheet, name)
-    if name not in ("vespo", "luspo"):
+    if name == "vespo":
+        sheet.leave("importance_sampling_level", "vespo has a weight of its own for each completion")
+    elif name != "luspo":
         _level(sheet, name)
     if name == "sapo":
         sheet.carry("sapo_temperature_pos", "policy_loss.sapo.tau_pos", 1.0)
