@@ -261,3 +261,19 @@ def test_luspo_has_the_ratio_of_completions_only_if_asked(tmp_path):
     assert found.config.choice("train.policy_loss").params["epsilon_low"] == 0.002
     (tmp_path / "own").mkdir()
     assert "unless importance_sampling_level" in of(tmp_path / "own", "loss_type='luspo'").text
+
+
+def test_a_constant_schedule_has_no_warm_up(tmp_path):
+    for number, (kind, ratio) in enumerate((("constant", 0.0), ("constant_with_warmup", 0.1))):
+        (tmp_path / str(number)).mkdir()
+        found = of(tmp_path / str(number), f"lr_scheduler_type='{kind}', warmup_ratio=0.1")
+        assert found.config.choice("train.lr_schedule").params["warmup_ratio"] == ratio
+        assert ("no effect" in found.text) == (kind == "constant")
+
+
+@pytest.mark.parametrize("none", ["None", "0.0"])
+def test_no_bound_cuts_nothing(tmp_path, none):
+    more = f"max_grad_norm={none}, use_vllm=True, vllm_importance_sampling_clip_max=None"
+    config = of(tmp_path, more).config
+    assert config.train.max_grad_norm == 1e9
+    assert config.several("train.correction")[0].params["upper"] == 1e9

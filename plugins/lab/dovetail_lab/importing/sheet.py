@@ -11,6 +11,8 @@ import attrs
 from dovetail.config.types import Mismatch, literal
 from dovetail.errors import listing, printable
 
+BOUNDLESS: Final = 1e9
+"""What stands for no bound, where a setting here must have one."""
 SINKS: Final = ("tensorboard", "wandb", "mlflow", "trackio")
 """The sinks that have the same name everywhere."""
 QUIET: Final = ("console", "none", "all")
@@ -158,6 +160,13 @@ class Sheet:
         value = self.value(name, None if default is NOTHING else default)
         said = self.said(name, None if default is NOTHING else default)
         self.put(target, convert(value), f"{said}; {note}" if note else said)
+
+    def bound(self, name: str, target: str, default: float, none: tuple[float | None, ...] = (None,)) -> None:
+        """Write an upper bound; where the peer has one of the values that stand for `none`, `BOUNDLESS`."""
+        if self.value(name, default) in none:
+            self.put(target, BOUNDLESS, f"{self.said(name, default)}: no bound")
+        else:
+            self.carry(name, target, default)
 
     def sinks(self, name: str, projects: Mapping[str, str]) -> None:
         """Write where metrics go; `projects` has the peer's setting for each parameter of a sink, `wandb.project`."""

@@ -331,7 +331,7 @@ def _correction(sheet: Sheet, *, cut: bool) -> None:
     sheet.put("train.correction", [name], said)
     upper = "vllm_importance_sampling_clip_max"
     upper = "vllm_importance_sampling_cap" if sheet.has("vllm_importance_sampling_cap") else upper
-    sheet.carry(upper, f"correction.{name}.upper", 3.0)
+    sheet.bound(upper, f"correction.{name}.upper", 3.0)
     lower = sheet.value("vllm_importance_sampling_clip_min")
     for parameter, value in otherwise.items():
         sheet.put(f"correction.{name}.{parameter}", lower if parameter == "lower" and lower else value)
@@ -343,11 +343,16 @@ def _optimiser(sheet: Sheet) -> None:
     sheet.carry("learning_rate", "train.lr", 1e-6)
     schedules = {"linear": "warmup_linear", "cosine": "warmup_cosine", "constant": "constant"}
     schedules |= {"inverse_sqrt": "inverse_sqrt", "warmup_stable_decay": "warmup_stable_decay"}
-    kind = str(sheet.value("lr_scheduler_type", "linear")).removesuffix("_with_warmup")
+    given = str(sheet.value("lr_scheduler_type", "linear"))
+    kind = given.removesuffix("_with_warmup")
     if kind in schedules:
         name = schedules[kind]
         sheet.put("train.lr_schedule", name, sheet.said("lr_scheduler_type", "linear"))
-        _warmup(sheet, name)
+        if given == "constant":
+            for setting in ("warmup_ratio", "warmup_steps"):
+                sheet.leave(setting, "it has no effect: only 'constant_with_warmup' has a warm-up")
+        else:
+            _warmup(sheet, name)
         if name in ("warmup_linear", "warmup_cosine"):
             sheet.put(f"lr_schedule.{name}.end", 0.0)
     else:
@@ -361,7 +366,7 @@ def _optimiser(sheet: Sheet) -> None:
             sheet.carry(source, f"optimizer.adamw.{target}", default)
     else:
         sheet.leave("optim", "see `dovetail names optimizer`")
-    sheet.carry("max_grad_norm", "train.max_grad_norm", 1.0)
+    sheet.bound("max_grad_norm", "train.max_grad_norm", 1.0, none=(None, 0.0))
 
 
 def _warmup(sheet: Sheet, schedule: str) -> None:

@@ -242,7 +242,7 @@ def _optimiser(sheet: Sheet, role: str, section: str, scope: str) -> None:
     for name, default in (("b1", 0.9), ("b2", 0.99), ("weight_decay", 0.1)):
         sheet.carry(f"{prefix}.{name}", f"{scope}optimizer.adamw.{name}", default)
     sheet.put(f"{scope}optimizer.adamw.decay", "all", "optax decays every parameter")
-    sheet.carry(f"{prefix}.max_grad_norm", f"{section}.max_grad_norm", 0.1)
+    sheet.bound(f"{prefix}.max_grad_norm", f"{section}.max_grad_norm", 0.1, none=(None, 0.0))
 
 
 def _model(sheet: Sheet) -> None:
