@@ -57,6 +57,7 @@ def test_grpo(tmp_path):
     assert "zero expected gradient" in found.text
     assert config.choice("train.loss_agg").component.name == "sequence_mean_token_mean"
     assert (config.train.lr, config.train.max_grad_norm) == (3e-6, 0.1)
+    assert "does not read it" in found.text, "so that its gradients are not clipped"
     assert config.choice("train.lr_schedule").params == {"warmup_ratio": 0.1, "warmup_steps": None, "end": 0.0}
     assert (config.mesh.fsdp, config.mesh.tp) == (1, 4)
     assert config.choice("train.adapter").params["alpha"] == 64.0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dovetail_lab.importing.reading import read
-from dovetail_lab.importing.sheet import Sheet, translated
+from dovetail_lab.importing.sheet import BOUNDLESS, Sheet, translated
 
 CALLS: Final = {
     "GRPOConfig": "grpo_config.",
@@ -242,7 +242,8 @@ def _optimiser(sheet: Sheet, role: str, section: str, scope: str) -> None:
     for name, default in (("b1", 0.9), ("b2", 0.99), ("weight_decay", 0.1)):
         sheet.carry(f"{prefix}.{name}", f"{scope}optimizer.adamw.{name}", default)
     sheet.put(f"{scope}optimizer.adamw.decay", "all", "optax decays every parameter")
-    sheet.bound(f"{prefix}.max_grad_norm", f"{section}.max_grad_norm", 0.1, none=(None, 0.0))
+    clip, unread = f"{prefix}.max_grad_norm", "tunix's command line has it in its files and does not read it"
+    sheet.carry(clip, f"{section}.max_grad_norm", 0.1, lambda norm: norm or BOUNDLESS, unread)
 
 
 def _model(sheet: Sheet) -> None:
