@@ -41,7 +41,6 @@ KL: Final = {
 }  # fmt: skip
 """With a plus, the estimate has the gradient of k2."""
 SCHEDULES: Final = {"constant": "constant", "cosine": "warmup_cosine"}
-REJECTION: Final = {"token": "token", "seq_sum": "sum", "seq_mean": "mean", "seq_max": "max"}
 
 REASONS: Final = {
     r"data\..*": "set train.task: records of a parquet or jsonl file with task.records (docs/gsm8k.md for GSM8K)",
