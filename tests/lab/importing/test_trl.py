@@ -240,7 +240,7 @@ def test_trl_computes_in_bfloat16_unless_told_otherwise(tmp_path, more, dtype):
 def test_kl_is_corrected_by_default(tmp_path, more, name):
     found = of(tmp_path, f"{more} beta=0.04")
     assert found.config.choice("train.kl").component.name == name
-    assert ("in TRL 1.10 it was False" in found.text) == (not more)
+    assert ("in TRL 1.9 it was False" in found.text) == (not more)
 
 
 def test_bounds_of_an_entropy_coefficient_are_left(tmp_path):

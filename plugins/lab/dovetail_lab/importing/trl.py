@@ -206,7 +206,7 @@ def _advantages(sheet: Sheet) -> None:
         sheet.leave("trainer.reward_funcs", why)
     sheet.carry("beta", "train.kl_coef", 0.0)
     corrected = "use_bias_correction_kl"
-    note = "" if sheet.has(corrected) else "; in TRL 1.10 it was False"
+    note = "" if sheet.has(corrected) else "; in TRL 1.9 it was False"
     kind = "k3_corrected" if sheet.value(corrected, True) else "k3"
     sheet.put("train.kl", kind, sheet.said(corrected, True) + note)
     _reference(sheet)
