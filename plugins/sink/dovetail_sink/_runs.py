@@ -27,7 +27,7 @@ class Points:
 
 
 def read(folder: Path) -> Points:
-    """Read a run's metrics; a folder without a file has no points. Values that are not finite cannot be drawn.
+    """Read a run's metrics; a folder without a file has no points. Values that are null or not finite are left out.
 
     Raises:
         RunError: at a line that is not a record, but for the last one, which a killed run may leave unfinished.
@@ -40,8 +40,9 @@ def read(folder: Path) -> Points:
         if record["phase"] == "sft":
             sft_steps = max(sft_steps, step)
         for name, series in ((REWARD, reward), (ACCURACY, accuracy)):
-            if math.isfinite(record.get(name, math.nan)):
-                series[step] = record[name]
+            value = record.get(name)
+            if value is not None and math.isfinite(value):
+                series[step] = value
     return Points(reward, accuracy, sft_steps)
 
 

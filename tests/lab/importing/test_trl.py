@@ -52,7 +52,7 @@ def test_several_updates_of_a_generation(tmp_path):
         ("dr_grpo", "grpo", "sequence_mean_token_scale"),
         ("cispo", "cispo", "token_mean"),
         ("sapo", "sapo", "sequence_mean_token_mean"),
-        ("luspo", "luspo", "sequence_mean_token_sum"),
+        ("luspo", "grpo", "sequence_mean_token_sum"),
         ("vespo", "vespo", "token_mean"),
     ],
 )
@@ -208,3 +208,72 @@ def test_what_was_carried_is_not_listed_as_left(tmp_path):
 def test_arguments_made_elsewhere_are_left(tmp_path):
     found = translated("trl", tmp_path / "train.py", "GRPOTrainer(args=elsewhere(), reward_funcs=[mine])")
     assert "an object of the script" in found.left("trainer.args")
+
+
+def test_shares_and_epochs_are_not_dropped(tmp_path):
+    found = of(tmp_path, "save_steps=0.1, eval_strategy='epoch', report_to=['comet_ml', 'wandb']")
+    assert "share of all steps" in found.left("save_steps")
+    assert "count steps" in found.left("eval_strategy")
+    assert "'comet_ml'" in found.left("report_to")
+    assert found.config.run.sinks == ("console", "wandb")
+    (tmp_path / "own").mkdir()
+    found = of(tmp_path / "own", "save_strategy='epoch', save_steps=10, eval_strategy='steps', eval_steps=0.5")
+    assert "count steps" in found.left("save_strategy")
+    assert "no effect" in found.left("save_steps")
+    assert "share of all steps" in found.left("eval_steps")
+    assert found.config.run.checkpoint_every == 20
+
+
+def test_a_level_that_trl_does_not_have_is_said(tmp_path):
+    assert "no such level" in of(tmp_path, "importance_sampling_level='word'").left("importance_sampling_level")
+
+
+@pytest.mark.parametrize(
+    ("more", "dtype"),
+    [("", "bfloat16"), ("bf16=False", "float32"), ("bf16=True", "bfloat16"), ("fp16=True", "float32")],
+)
+def test_trl_computes_in_bfloat16_unless_told_otherwise(tmp_path, more, dtype):
+    assert of(tmp_path, more).config.choice("train.model").params["dtype"] == dtype
+
+
+@pytest.mark.parametrize(("more", "name"), [("", "k3_corrected"), ("use_bias_correction_kl=False,", "k3")])
+def test_kl_is_corrected_by_default(tmp_path, more, name):
+    found = of(tmp_path, f"{more} beta=0.04")
+    assert found.config.choice("train.kl").component.name == name
+    assert ("in TRL 1.9 it was False" in found.text) == (not more)
+
+
+def test_bounds_of_an_entropy_coefficient_are_left(tmp_path):
+    found = of(tmp_path, "use_adaptive_entropy=True, entropy_coef_max=0.5")
+    assert "no other bound" in found.left("entropy_coef_max")
+
+
+def test_what_the_script_computes_is_said_to_be_computed(tmp_path):
+    found = translated("trl", tmp_path / "train.py", "GRPOTrainer(model=args.model, environment_factory=mine)")
+    assert "computed in the script" in found.left("trainer.model")
+    assert "train.agent_loop" in found.left("trainer.environment_factory")
+
+
+def test_luspo_has_the_ratio_of_completions_only_if_asked(tmp_path):
+    """TRL's default level is the token, and with it the loss is that of GRPO: so golden/trl.npz has it."""
+    found = of(tmp_path, "loss_type='luspo', importance_sampling_level='sequence', epsilon=0.002")
+    assert found.config.choice("train.policy_loss").component.name == "luspo"
+    assert found.config.choice("train.policy_loss").params["epsilon_low"] == 0.002
+    (tmp_path / "own").mkdir()
+    assert "unless importance_sampling_level" in of(tmp_path / "own", "loss_type='luspo'").text
+
+
+def test_a_constant_schedule_has_no_warm_up(tmp_path):
+    for number, (kind, ratio) in enumerate((("constant", 0.0), ("constant_with_warmup", 0.1))):
+        (tmp_path / str(number)).mkdir()
+        found = of(tmp_path / str(number), f"lr_scheduler_type='{kind}', warmup_ratio=0.1")
+        assert found.config.choice("train.lr_schedule").params["warmup_ratio"] == ratio
+        assert ("no effect" in found.text) == (kind == "constant")
+
+
+@pytest.mark.parametrize("none", ["None", "0.0"])
+def test_no_bound_cuts_nothing(tmp_path, none):
+    more = f"max_grad_norm={none}, use_vllm=True, vllm_importance_sampling_clip_max=None"
+    config = of(tmp_path, more).config
+    assert config.train.max_grad_norm == 1e9
+    assert config.several("train.correction")[0].params["upper"] == 1e9

@@ -225,3 +225,95 @@ def test_the_engine_and_a_cut_that_cuts_nothing(tmp_path):
     assert found.config.choice("train.rollout").component.name == "vllm"
     assert found.config.sampling.top_k is None
     assert re.search(r"sampling.top_k = None +# actor_rollout_ref.rollout.top_k = -1", found.text)
+
+
+def test_a_script_calculates_its_lengths(tmp_path):
+    """Recipes write 2048 as 1024 * 2; what only the shell could run is said to be computed, and is no setting."""
+    script = """max_response_length=$((1024 * (2 + 6)))
+    half=$((max_response_length / 2))
+    export stamp=$(date +%s)
+    python3 -m verl.trainer.main_ppo \\
+        data.max_response_length=${max_response_length} `# data.max_prompt_length=7)` \\
+        actor_rollout_ref.model.path=$stamp
+    """
+    found = translated("verl", tmp_path / "run.sh", script)
+    assert found.config.sampling.max_tokens == 8192
+    assert found.config.train.max_prompt_tokens == 512, "verl's default: the other one is in a comment"
+    assert "computed in the script" in found.left("actor_rollout_ref.model.path")
+    assert "stamp = " not in found.text
+    assert "#   half" not in found.text
+
+
+@pytest.mark.parametrize(
+    "value", ["1024 * 2 ** 99999", "1 << 99", "7 / 0", "RANDOM % 7", "9223372036854775807 + 1", "("]
+)
+def test_arithmetic_that_is_not_understood_is_computed(tmp_path, value):
+    script = f"length=$(({value}))\npython x.py data.train_batch_size=8 data.max_response_length=$length\n"
+    found = translated("verl", tmp_path / "run.sh", script)
+    assert found.config.sampling.max_tokens == 512
+    assert "computed in the script" in found.left("data.max_response_length")
+
+
+def test_what_has_another_meaning_here_is_said(tmp_path):
+    actor = "actor_rollout_ref.actor"
+    more = f"""algorithm.adv_estimator=grpo {actor}.use_kl_loss=True {actor}.kl_loss_type=full \\
+    {actor}.optim.warmup_style=polynomial trainer.logger=[console,swanlab] trainer.test_freq=-1 \\
+    {actor}.optim.betas=[0.9,0.95] """
+    found = of(tmp_path, more)
+    assert "there is no such KL" in found.left(f"{actor}.kl_loss_type")
+    assert "names lr_schedule" in found.left(f"{actor}.optim.warmup_style")
+    assert "swanlab" in found.left("trainer.logger")
+    assert "has no effect" in found.left("algorithm.kl_ctrl.kl_coef")
+    assert found.config.eval.every is None, "verl evaluates only if test_freq is positive"
+    assert found.config.choice("train.optimizer").params["b2"] == 0.95
+
+
+def test_the_older_name_of_a_schedule_comes_first(tmp_path):
+    """In the YAML that a run writes both are there; verl warns of the older one, and takes it."""
+    text = "actor_rollout_ref:\n  actor:\n    optim: {lr_scheduler_type: constant, warmup_style: STYLE}\n"
+    for style, name in (("cosine", "warmup_cosine"), ("null", "constant")):
+        (tmp_path / name).mkdir()
+        found = translated("verl", tmp_path / name / "config.yaml", text.replace("STYLE", style))
+        assert found.config.choice("train.lr_schedule").component.name == name
+
+
+def test_values_that_the_yaml_takes_from_elsewhere_are_computed(tmp_path):
+    text = "data: {max_response_length: 100}\nactor_rollout_ref:\n  model: {path: '${oc.env:MODEL}'}\n"
+    text += "  rollout: {n: '${oc.select:data.n,4}'}\n"
+    found = translated("verl", tmp_path / "config.yaml", text)
+    assert "computed" in found.left("actor_rollout_ref.model.path")
+    assert "computed" in found.left("actor_rollout_ref.rollout.n")
+    assert "model.pretrained" not in found.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("k3+", "k3_plus"), ("low_var_kl+", "k3_plus"), ("k1+", "k1_plus"), ("mse", "k2")]
+)
+def test_a_plus_changes_the_gradient_of_kl(tmp_path, kind, name):
+    actor = "actor_rollout_ref.actor"
+    config = of(tmp_path, f"{actor}.use_kl_loss=True {actor}.kl_loss_type={kind}").config
+    assert config.choice("train.kl").component.name == name
+
+
+def test_an_evaluation_that_samples_has_its_cuts(tmp_path):
+    values = "actor_rollout_ref.rollout.val_kwargs"
+    more = f"{values}.temperature=0.7 {values}.top_p=0.9 {values}.top_k=-1 {values}.n=4"
+    (tmp_path / "greedy").mkdir()
+    found = of(tmp_path, f"{more} {values}.do_sample=True")
+    assert (found.config.eval.samples, found.config.eval.temperature) == (4, 0.7)
+    assert (found.config.eval.top_p, found.config.eval.top_k) == (0.9, None)
+    assert "greedy" in of(tmp_path / "greedy", more).left(f"{values}.top_p")
+
+
+@pytest.mark.parametrize(
+    ("given", "bounds"),
+    [("", (0.2, 0.2)), ("low=0.15", (0.15, 0.2)), ("low=null {actor}.clip_ratio_high=0.3", (0.1, 0.3))],
+)
+def test_one_clip_ratio_counts_only_where_a_bound_is_null(tmp_path, given, bounds):
+    actor = "actor_rollout_ref.actor"
+    more = f"{actor}.clip_ratio=0.1 " + (f"{actor}.clip_ratio_{given.format(actor=actor)}" if given else "")
+    found = of(tmp_path, more)
+    params = found.config.choice("train.policy_loss").params
+    assert (params["epsilon_low"], params["epsilon_high"]) == bounds
+    if 0.1 not in bounds:
+        assert "no effect" in found.left(f"{actor}.clip_ratio")

@@ -39,6 +39,6 @@ def translated(peer: str, file: Path, text: str) -> Translated:
         with pytest.raises(ConfigError) as refused:
             load(out)
         assert all(f"'%{name}'" in str(refused.value) for _, name in blanks)
-    filled = {"TASK": "'arithmetic'", "REWARDS": "['check_answer']", "STEPS": "7"}
+    filled = {"TASK": "'arithmetic'", "REWARDS": "['check_answer']", "STEPS": "7", "LR": "1e-6"}
     out.write_text(re.sub(r"%FILL_IN_(\w+)", lambda found: filled[found[1]], text))
     return Translated(text, load(out))

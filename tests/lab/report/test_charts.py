@@ -24,6 +24,39 @@ def test_ticks_are_a_few_round_numbers_within(low, high):
     assert len(gaps) == 1
 
 
+@pytest.mark.parametrize("unit", [PLAIN, SHARE, Unit(bytes=True)])
+@pytest.mark.parametrize(("low", "high"), [(12034.1, 12034.4), (15.21 * 2**30, 15.24 * 2**30), (0.12341, 0.12349)])
+def test_ticks_are_told_apart(low, high, unit):
+    """The mean length of completions, or the memory, may move by less than four digits show."""
+    line = Line(label="a", color=1, points=[(0, low), (10, high)])
+    labels = [each.text for each in parts(lines([line], unit=unit, label="l"), "text", "end")]
+    assert len(labels) > 1
+    assert len(set(labels)) == len(labels)
+
+
+def test_a_loss_that_explodes_is_drawn():
+    """Its labels once were wider than the picture."""
+    line = Line(label="a", color=1, points=[(0, 1e25), (10, 9e25)])
+    svg = lines([line], unit=PLAIN, label="l", small=True)
+    assert "8e+25" in [each.text for each in parts(svg, "text", "end")]
+    (curve,) = parts(svg, "path", "line")
+    first, last = (float(each.split()[0]) for each in (curve.get("d") or "").removeprefix("M").split("L"))
+    assert last - first > 150
+
+
+@pytest.mark.parametrize("values", [(1.0, 1.0 + 4e-16), (0.0, 1e-323), (3e7, 3e7 + 1e-8)])
+def test_rounding_is_drawn_as_a_flat_line(values):
+    svg = lines([Line(label="a", color=1, points=list(enumerate(values)))], unit=PLAIN, label="l")
+    (curve,) = parts(svg, "path", "line")
+    first, last = (float(each.split()[1]) for each in (curve.get("d") or "").removeprefix("M").split("L"))
+    assert first == last
+
+
+def test_an_infinity_has_a_sign_in_every_unit():
+    units = (PLAIN, SHARE, Unit(bytes=True))
+    assert [unit.value(float("-inf")) for unit in units] == ["−∞"] * 3
+
+
 def test_steps_are_whole():
     assert all(tick % 1 == 0 for high in range(1, 60) for tick in ticks(0, high, 8, whole=True))
 

@@ -59,6 +59,33 @@ def report(*arguments: str | Path) -> int:
     return main(["report", *map(str, arguments)])
 
 
+def test_runs_of_one_name_are_told_apart(run, tmp_path):
+    for experiment in ("long", "short"):
+        (tmp_path / experiment).mkdir()
+        run(f"{experiment}/seed-0")
+    out = tmp_path / "page.html"
+    assert report(tmp_path / "long" / "seed-0", tmp_path / "short" / "seed-0", "--output", out) == 0
+    page = out.read_text()
+    assert "long/seed-0</span>" in page
+    assert "About short/seed-0" in page
+
+
+def test_values_that_are_not_finite_are_counted(run, tmp_path):
+    folder = run("odd", steps=4)
+    journal = Journal(folder)
+    for step, value in enumerate((1.0, float("nan"), float("inf"), 2.0), start=5):
+        journal.metrics("rl", step, {"kl/mean": value})
+    journal.close()
+    assert report(folder) == 0
+    assert "without 2 of 4 values, which are not finite" in (folder / "report.html").read_text()
+
+
+def test_more_runs_than_colours_say_so(run, tmp_path):
+    folders = [run(f"run-{number}", steps=2) for number in range(9)]
+    assert report(*folders, "--output", tmp_path / "page.html") == 0
+    assert "There are 8 colours" in (tmp_path / "page.html").read_text()
+
+
 def read(path: Path) -> str:
     page = path.read_text()
     parser = Balanced()

@@ -1,6 +1,7 @@
 """What the page of a sweep says about its parameters, and the server that keeps it up to date."""
 
 import json
+import re
 import threading
 import urllib.error
 import urllib.request
@@ -45,6 +46,16 @@ def test_a_parameter_has_a_picture_with_a_band_over_seeds_where_its_values_are_n
     assert loss.split("All parameters together")[0].count('class="line"') == 0, "no line from one choice to another"
     assert "lr (log)" in lr
     assert page.count('class="path"') == 2 * len(ROWS), "once for wide and once for narrow screens"
+
+
+def test_a_setting_of_none_is_a_value_like_others():
+    """It was drawn where settings are that do not have the parameter."""
+    rows = [setting(0.8, cap=3.0, lr=1), setting(0.6, cap=None, lr=2), setting(0.4, cap=5.0, lr=3)]
+    page = parameters(rows, "eval/accuracy", "max", UNIT).split("All parameters together")[1]
+    ends = [float(d.split()[1]) for d in re.findall(r'class="path" style="[^"]*" d="M([^"L]*)L', page)[:3]]
+    (place,) = {float(y) for y in re.findall(r'y="([\d.]+)">None<', page)}
+    assert any(abs(end + 4 - place) < 0.2 for end in ends)
+    assert ">none<" not in page
 
 
 def test_a_single_value_or_a_single_setting_is_no_picture():

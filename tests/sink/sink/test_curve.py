@@ -109,3 +109,9 @@ def test_a_value_that_is_not_finite_is_left_out(value, tmp_path):
     nothing = journal(tmp_path / "nothing", [{"phase": "rl", "step": 1, "reward/mean": value}])
     Curve().open(nothing, 1, 0).close()
     assert not (nothing / "curve.svg").exists()
+
+
+def test_a_value_of_null_is_left_out(tmp_path):
+    """So others write a figure that is not defined, and so reports read it."""
+    folder = journal(tmp_path / "run", [{"phase": "rl", "step": n, "reward/mean": n or None} for n in range(3)])
+    assert read(folder).reward == {1: 1, 2: 2}

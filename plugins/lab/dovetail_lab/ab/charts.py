@@ -10,7 +10,7 @@ from typing import Final
 import attrs
 
 from dovetail_lab.report.charts import DIGIT, WIDTH, Frame, color, spread
-from dovetail_lab.report.numbers import Unit, number
+from dovetail_lab.report.numbers import Unit
 
 STRONG: Final = 8.0
 """About the width of a character of a label in strong type."""
@@ -43,7 +43,7 @@ def forest(rows: Sequence[Estimate], *, unit: Unit, band: float, label: str, x_l
     left, right = (left, right) if wide else (20.0, 20.0)
     frame = Frame(x_range=x_range, y_range=(0, 1), width=width, height=60 + pace * len(rows), left=left, right=right)
     bottom = frame.height - frame.bottom
-    drawn = [frame.columns(x_label, unit.axis, grid=True)]
+    drawn = [frame.columns(x_label, unit, grid=True)]
     start, breadth = frame.x(-band), frame.x(band) - frame.x(-band)
     drawn.append(
         f'<rect class="band" x="{start:.1f}" y="{frame.top:.0f}" width="{breadth:.1f}"'
@@ -111,7 +111,7 @@ def changes(values: Sequence[float], *, unit: Unit, color_of_gains: int, label: 
     top = max(abs(value) for value in ordered) or 1.0
     frame = Frame(x_range=(0, len(ordered)), y_range=(-1.06 * top, 1.06 * top), width=600, height=260)
     width = max((frame.x(1) - frame.x(0)) * 0.9, 0.4)
-    drawn = [frame.rows(unit), frame.columns(x_label, number, whole=True)]
+    drawn = [frame.rows(unit), frame.columns(x_label, Unit(), whole=True)]
     for place, value in enumerate(ordered):
         if value:
             y, zero = frame.y(value), frame.y(0)

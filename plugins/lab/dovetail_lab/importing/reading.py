@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,12 +15,27 @@ from dovetail_lab.importing.sheet import Given
 
 OVERRIDE: Final = re.compile(r"""(?<![\w./-])[+~]{0,2}([A-Za-z_]\w*(?:\.\w+)*)=("[^"]*"|'[^']*'|[^\s\\;|&]+)""")
 """A word `a.b.c=value` of a command line."""
-ASSIGNMENT: Final = re.compile(r"""^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"]*"|'[^']*'|[^\s;]*)\s*(?:;|$)""")
+ASSIGNMENT: Final = re.compile(
+    r"""^\s*(?:export\s+)?([A-Za-z_]\w*)=("[^"]*"|'[^']*'|\$\(\([^()]*(?:\([^()]*\)[^()]*)*\)\)|[^\s;]*)\s*(?:;|$)"""
+)
+"""A line `NAME=value`, whose value may be arithmetic, `$((1024 * 2))`."""
+COMMAND: Final = re.compile(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=\"?\$\(")
+"""A variable that takes what a command writes, which only the shell could run."""
+COMMENT: Final = re.compile(r"`#[^`]*`|(^|\s)#.*")
+"""The rest of a line, or, between the words of a command, a comment in backticks."""
+ARITHMETIC: Final = re.compile(r"\$\(\((.*)\)\)")
 MOST: Final = 10_000
 LARGEST: Final = 10_000_000
 """The greatest size of a file in bytes; those of the peers' examples are a few thousand."""
 LONGEST: Final = 100_000
 """The greatest number of characters of a shell variable: in a loop of assignments each could double the last."""
+OPERATIONS: Final[Mapping[type[ast.operator], Callable[[int, int], int]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+    ast.Mod: lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1),
+}
 VARIABLE: Final = re.compile(r"\$\{(\w+)(?::-([^}]*))?\}|\$(\w+)")
 
 
@@ -164,7 +180,10 @@ def _nodes(loader: Any, node: Any, name: str, prefix: str) -> Iterator[tuple[str
         if isinstance(value, yaml.MappingNode) and value.value:
             yield from _nodes(loader, value, name, f"{dotted}.")
         else:
-            yield dotted, Given(_number(loader.construct_object(value, deep=True)), f"{name}:{key.start_mark.line + 1}")
+            given = _number(loader.construct_object(value, deep=True))
+            # OmegaConf puts in what `${...}` stands for
+            computed = isinstance(given, str) and "${" in given
+            yield dotted, Given(given, f"{name}:{key.start_mark.line + 1}", computed=computed)
 
 
 def _flat(values: Mapping[str, Any], place: str, prefix: str = "") -> Iterator[tuple[str, Given]]:
@@ -177,10 +196,15 @@ def _flat(values: Mapping[str, Any], place: str, prefix: str = "") -> Iterator[t
 
 def _shell(text: str, name: str, _: Mapping[str, str]) -> Iterator[tuple[str, Given]]:
     variables = {"HOME": "~"}
+    continued = False  # a word in a later line of a command is a setting, even if it stands there alone
     for number, line in enumerate(text.splitlines(), start=1):
-        code = re.sub(r"(^|\s)#.*", "", line)
-        if assigned := ASSIGNMENT.match(code):
-            variables[assigned[1]] = _expanded(assigned[2].strip("\"'"), variables)
+        code, within = COMMENT.sub("", line), continued
+        continued = code.rstrip().endswith("\\")
+        if not within and (assigned := ASSIGNMENT.match(code)):
+            variables[assigned[1]] = _calculated(_expanded(assigned[2].strip("\"'"), variables))
+            continue
+        if not within and (assigned := COMMAND.match(code)):
+            variables.pop(assigned[1], None)
             continue
         for key, value in OVERRIDE.findall(code):
             expanded = _expanded(value.strip("\"'"), variables)
@@ -200,6 +224,40 @@ def _expanded(text: str, variables: Mapping[str, str]) -> str:
     if len(expanded) > LONGEST:
         raise ValueError(f"with its variables put in, {text:.40} has more than {LONGEST:,} characters")
     return expanded
+
+
+def _calculated(text: str) -> str:
+    """Return the value of a shell's arithmetic; as it is if it is not whole numbers with `+ - * / %`.
+
+    >>> _calculated("$((1024 * (2 + 8)))"), _calculated("$((7 / 2))"), _calculated("$((RANDOM % 7))"), _calculated("a")
+    ('10240', '3', '$((RANDOM % 7))', 'a')
+    """
+    found = ARITHMETIC.fullmatch(text)
+    if found is None:
+        return text
+    try:
+        return str(_whole(ast.parse(found[1].strip(), mode="eval").body))
+    except (SyntaxError, ValueError, ArithmeticError, RecursionError):
+        return text
+
+
+def _whole(node: ast.expr) -> int:
+    """Return the value of an expression; bash rounds towards zero, and has 64 bits.
+
+    Raises:
+        ValueError: if it is not arithmetic of whole numbers.
+    """
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        value = node.value
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = -_whole(node.operand)
+    elif isinstance(node, ast.BinOp) and type(node.op) in OPERATIONS:
+        value = OPERATIONS[type(node.op)](_whole(node.left), _whole(node.right))
+    else:
+        raise ValueError(ast.unparse(node))
+    if abs(value) >= 2**63:
+        raise ValueError(f"{value} has more than 64 bits")
+    return value
 
 
 def _scalar(text: str) -> Any:

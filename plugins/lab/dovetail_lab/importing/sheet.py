@@ -9,12 +9,17 @@ from typing import Any, Final
 import attrs
 
 from dovetail.config.types import Mismatch, literal
-from dovetail.errors import printable
+from dovetail.errors import listing, printable
 
+BOUNDLESS: Final = 1e9
+"""What stands for no bound, where a setting here must have one."""
 SINKS: Final = ("tensorboard", "wandb", "mlflow", "trackio")
 """The sinks that have the same name everywhere."""
+QUIET: Final = ("console", "none", "all")
+"""What peers write there that names no other program: the console is always a sink, and 'all' is what is installed."""
 NOTHING: Final = object()
 UNKNOWN: Final = "this translation does not know it"
+COMPUTED: Final = "it is computed in the script"
 UNFIT: Final = "it is not a value that this setting can have; the value here is the default"
 MISFITS: Final = (TypeError, ValueError, ArithmeticError, LookupError, SyntaxError, Mismatch)
 """What a translation raises that computes with a list where a number is expected, or that gin cannot write."""
@@ -52,12 +57,14 @@ class Sheet:
     Attributes:
         peer: whose settings they are, for comments.
         given: by their dotted names.
+        defaults: those of the peer's that depend on the kind of file, by name; they come before those at a call.
         lines: of the gin file.
         left: what could not be carried, by name, and why.
     """
 
     peer: str
     given: Mapping[str, Given]
+    defaults: Mapping[str, Any] = attrs.field(factory=dict)
     lines: list[Line] = attrs.field(factory=list)
     left: dict[str, str] = attrs.field(factory=dict)
     _taken: dict[str, None] = attrs.field(factory=dict)
@@ -71,12 +78,13 @@ class Sheet:
 
         A value that has another type than the default is left, with the reason.
         """
+        default = self.defaults.get(name, default)
         if name not in self.given:
             return default
         given = self.given[name]
         self._taken[name] = None
         if given.computed:
-            self.left[name] = "it is computed in the script; the value here is the default"
+            self.left[name] = f"{COMPUTED}; the value here is the default"
             return default
         fitting = _fitted(given.value, default)
         if fitting is NOTHING:
@@ -146,17 +154,28 @@ class Sheet:
         note: str = "",
     ) -> None:
         """Write a setting of one name under another, if it is given or has a default of the peer's."""
-        if default is NOTHING and not self.has(name):
+        if default is NOTHING and not self.has(name) and name not in self.defaults:
             self.value(name)
             return
         value = self.value(name, None if default is NOTHING else default)
         said = self.said(name, None if default is NOTHING else default)
         self.put(target, convert(value), f"{said}; {note}" if note else said)
 
+    def bound(self, name: str, target: str, default: float, none: tuple[float | None, ...] = (None,)) -> None:
+        """Write an upper bound; where the peer has one of the values that stand for `none`, `BOUNDLESS`."""
+        if self.value(name, default) in none:
+            self.put(target, BOUNDLESS, f"{self.said(name, default)}: no bound")
+        else:
+            self.carry(name, target, default)
+
     def sinks(self, name: str, projects: Mapping[str, str]) -> None:
         """Write where metrics go; `projects` has the peer's setting for each parameter of a sink, `wandb.project`."""
         given = self.value(name)
-        chosen = [sink for sink in SINKS if sink in (given if isinstance(given, list | tuple) else (given,))]
+        names = given if isinstance(given, list | tuple) else [] if given is None else [given]
+        chosen = [sink for sink in SINKS if sink in names]
+        others = [str(each) for each in names if each not in (*SINKS, *QUIET)]
+        if others:
+            self.left[name] = f"there is no sink {listing(others)}; see `dovetail names sink`"
         if not chosen:
             return
         self.put("run.sinks", ["console", *chosen], self.said(name))
@@ -176,25 +195,32 @@ class Sheet:
 
     def finish(self, reasons: Mapping[str, str]) -> None:
         """Leave everything that nobody has taken, with the reason of the first pattern that its name matches."""
-        for name in self.given:
+        for name, given in self.given.items():
             if name not in self._taken:
-                why = next((why for pattern, why in reasons.items() if re.fullmatch(pattern, name)), UNKNOWN)
-                self.left[name] = why
+                otherwise = COMPUTED if given.computed else UNKNOWN
+                self.left[name] = next(
+                    (why for pattern, why in reasons.items() if re.fullmatch(pattern, name)), otherwise
+                )
 
 
 def translated(
-    peer: str, given: Mapping[str, Given], fill: Callable[[Sheet], None], reasons: Mapping[str, str]
+    peer: str,
+    given: Mapping[str, Given],
+    fill: Callable[[Sheet], None],
+    reasons: Mapping[str, str],
+    defaults: Mapping[str, Any] | None = None,
 ) -> Sheet:
     """Return a filled sheet; a setting whose value has stopped `fill` is left, and the others are carried."""
+    defaults = defaults or {}
     unfit: dict[str, str] = {}
     while True:
-        sheet = Sheet(peer, {name: value for name, value in given.items() if name not in unfit})
+        sheet = Sheet(peer, {name: value for name, value in given.items() if name not in unfit}, defaults)
         try:
             fill(sheet)
         except MISFITS:
             if not (suspects := sheet.suspects()):
                 raise
-            alone = next((name for name in suspects if _fills(peer, sheet.given, name, fill)), suspects[0])
+            alone = next((name for name in suspects if _fills(sheet, name, fill)), suspects[0])
             unfit[alone] = UNFIT
             continue
         sheet.finish(reasons)
@@ -203,9 +229,10 @@ def translated(
         return sheet
 
 
-def _fills(peer: str, given: Mapping[str, Given], without: str, fill: Callable[[Sheet], None]) -> bool:
+def _fills(sheet: Sheet, without: str, fill: Callable[[Sheet], None]) -> bool:
+    given = {name: value for name, value in sheet.given.items() if name != without}
     try:
-        fill(Sheet(peer, {name: value for name, value in given.items() if name != without}))
+        fill(Sheet(sheet.peer, given, sheet.defaults))
     except MISFITS:
         return False
     return True

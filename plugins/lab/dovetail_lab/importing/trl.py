@@ -1,4 +1,4 @@
-"""TRL's `GRPOConfig`, as of version 1.10: a script that makes one, or its settings as YAML or JSON."""
+"""TRL's `GRPOConfig`, as of version 1.16: a script that makes one, or its settings as YAML or JSON."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ SAMPLER: Final = {
 }
 """`vllm_importance_sampling_mode`: our correction, and those of its parameters that TRL has otherwise."""
 
+STEPS: Final = (
+    "checkpoints and evaluations count steps: run.checkpoint_every, run.keep_checkpoints, run.keep_best, eval.every"
+)
+
+TYPES: Final = r"fp16|tf32|torch_dtype|dtype|cast_lm_head_to_fp32|model_init_kwargs|attn_implementation"
 REASONS: Final = {
     r"trainer\.reward_funcs|trainer\..*dataset.*|dataset_.*": (
         "set train.task and train.rewards: task.records has records of a file, reward.functions functions of a file"
@@ -39,12 +44,12 @@ REASONS: Final = {
     r"output_dir|run_name|report_to|logging_.*|log_.*|num_completions_to_print|push_to_hub|hub_.*|project|trackio_.*": (
         "a run has a folder of its own (--folder) and logs all metrics there; run.sinks chooses where else"
     ),
-    r"save_.*|load_best_model_at_end|metric_for_best_model|greater_is_better": (
-        "checkpoints count steps: run.checkpoint_every, run.keep_checkpoints, run.keep_best, eval.every"
-    ),
-    r"fp16|tf32|torch_dtype|model_init_kwargs|attn_implementation": (
-        "types are model.pretrained.dtype and model.pretrained.param_dtype, float32 or bfloat16"
-    ),
+    r"save_.*|load_best_model_at_end|metric_for_best_model|greater_is_better": STEPS,
+    r"num_generations_eval": "eval.samples is the number of completions beside the greedy one",
+    r"per_device_eval_batch_size": "eval.batch_size is the number of prompts completed at a time, on all devices",
+    r"router_aux_loss_coef": "a mixture's own loss is a component of train.loss_terms (dovetail names loss_term)",
+    r"lr_scheduler_kwargs": "a schedule's hyperparameters are lr_schedule.NAME.*",
+    TYPES: ("types are model.pretrained.dtype and model.pretrained.param_dtype, float32 or bfloat16"),
     r"deepspeed|fsdp.*|ds3_.*|ddp_.*|dataloader_.*|parallelism_config|local_rank": (
         "devices are mesh.fsdp, mesh.cp (of long rows, as cp_size and sp_size) and mesh.tp"
     ),
@@ -52,7 +57,9 @@ REASONS: Final = {
     r"remove_unused_columns|shuffle_dataset|disable_dropout|pad_to_multiple_of|use_liger_kernel|torch_.*|auto_find.*"
     r"|use_transformers_.*|transformers_.*|cache_implementation|trust_remote_code": "there is nothing to set",
     r"repetition_penalty|generation_kwargs|chat_template_kwargs": "sampling has temperature, top-k, top-p and min-p",
-    r"max_tool_calling_iterations|tools|environment.*": "set train.agent_loop (docs/agents.md)",
+    r"max_tool_calling_iterations|(trainer\.)?(tools|environment.*|rollout_func)": (
+        "set train.agent_loop (docs/agents.md)"
+    ),
     r"max_staleness|max_inflight_tasks|queue_maxsize|weight_sync_steps": (
         "train.staleness = k samples at most k batches ahead, with a train.correction (docs/staleness.md)"
     ),
@@ -107,14 +114,20 @@ def _loss(sheet: Sheet) -> None:
     if kind not in AGGREGATION:
         sheet.leave("loss_type", "there is no such loss")
         kind, said = "dapo", "loss_type = 'dapo', TRL's default"
-    name = kind if kind in ("sapo", "vespo", "cispo", "luspo") else "grpo"
+    by_sequence = sheet.value("importance_sampling_level", "token") == "sequence"
+    own = ("sapo", "vespo", "cispo", "luspo") if by_sequence else ("sapo", "vespo", "cispo")
+    name = kind if kind in own else "grpo"
+    if kind == "luspo" and not by_sequence:
+        said += "; its ratio is that of each token, unless importance_sampling_level = 'sequence'"
     sheet.put("train.policy_loss", name, said)
     sheet.put("train.loss_agg", AGGREGATION[kind], said)
     if kind == "dr_grpo":
         sheet.carry("max_completion_length", "loss_agg.sequence_mean_token_scale.normalizer", 512, float)
     _range(sheet, name)
-    if name not in ("vespo", "luspo") and sheet.value("importance_sampling_level", "token") == "sequence":
-        sheet.carry("importance_sampling_level", f"policy_loss.{name}.level")
+    if name == "vespo":
+        sheet.leave("importance_sampling_level", "vespo has a weight of its own for each completion")
+    elif name != "luspo":
+        _level(sheet, name)
     if name == "sapo":
         sheet.carry("sapo_temperature_pos", "policy_loss.sapo.tau_pos", 1.0)
         sheet.carry("sapo_temperature_neg", "policy_loss.sapo.tau_neg", 1.05)
@@ -124,6 +137,14 @@ def _loss(sheet: Sheet) -> None:
     masks = _masks(sheet)
     if masks:
         sheet.put("train.loss_mask", list(masks), "; ".join(map(sheet.said, masks.values())))
+
+
+def _level(sheet: Sheet, name: str) -> None:
+    level = sheet.value("importance_sampling_level", "token")
+    if level == "sequence":
+        sheet.carry("importance_sampling_level", f"policy_loss.{name}.level")
+    elif level != "token":
+        sheet.leave("importance_sampling_level", "there is no such level; the ratio here is that of each token")
 
 
 def _range(sheet: Sheet, name: str) -> None:
@@ -184,14 +205,18 @@ def _advantages(sheet: Sheet) -> None:
         )
         sheet.leave("trainer.reward_funcs", why)
     sheet.carry("beta", "train.kl_coef", 0.0)
-    corrected = sheet.value("use_bias_correction_kl", False)
-    sheet.put("train.kl", "k3_corrected" if corrected else "k3", sheet.said("use_bias_correction_kl", False))
+    corrected = "use_bias_correction_kl"
+    note = "" if sheet.has(corrected) else "; in TRL 1.9 it was False"
+    kind = "k3_corrected" if sheet.value(corrected, True) else "k3"
+    sheet.put("train.kl", kind, sheet.said(corrected, True) + note)
     _reference(sheet)
     sheet.carry("entropy_coef", "train.entropy_coef")
     if sheet.value("use_adaptive_entropy", False):
         sheet.put("train.entropy_controller", "adaptive", sheet.said("use_adaptive_entropy"))
         sheet.carry("entropy_target", "entropy_controller.adaptive.target", 0.2)
         sheet.carry("entropy_coef_delta", "entropy_controller.adaptive.step_size", 0.005)
+        for bound in ("entropy_coef_min", "entropy_coef_max"):
+            sheet.leave(bound, "the coefficient is kept above 0, and has no other bound")
 
 
 def _reference(sheet: Sheet) -> None:
@@ -249,15 +274,23 @@ def _run(sheet: Sheet) -> None:
 
     note = f"{updates} updates for each generation" if updates > 1 else ""
     saved, evaluated = sheet.value("save_strategy", "steps"), sheet.value("eval_strategy")
-    if saved == "steps" and (sheet.value("save_steps") or 0) >= 1:
+    if saved != "steps":
+        sheet.leave("save_strategy", STEPS)
+        sheet.leave("save_steps", f"it has no effect: save_strategy = {saved!r}")
+    elif (sheet.value("save_steps") or 0) >= 1:
         sheet.carry("save_steps", "run.checkpoint_every", convert=steps, note=note)
+    else:
+        sheet.leave("save_steps", f"a share of all steps; {STEPS}")
     sheet.carry("save_total_limit", "run.keep_checkpoints", convert=int)
     if evaluated == "no":
         sheet.put("eval.every", None, sheet.said("eval_strategy"))
         sheet.leave("eval_steps", "it has no effect: eval_strategy = 'no'")
-    elif (sheet.value("eval_steps") or 0) >= 1:
+    elif evaluated in ("steps", None) and (sheet.value("eval_steps") or 0) >= 1:
         sheet.carry("eval_steps", "eval.every", convert=steps, note=note)
         sheet.carry("eval_on_start", "eval.at_start", default=False)
+    else:
+        sheet.leave("eval_strategy", STEPS)
+        sheet.leave("eval_steps", f"a share of all steps; {STEPS}" if evaluated in ("steps", None) else STEPS)
     sheet.sinks("report_to", {"wandb.project": "project", "trackio.project": "project"})
     sheet.carry("seed", "run.seed", 42)
 
@@ -298,7 +331,7 @@ def _correction(sheet: Sheet, *, cut: bool) -> None:
     sheet.put("train.correction", [name], said)
     upper = "vllm_importance_sampling_clip_max"
     upper = "vllm_importance_sampling_cap" if sheet.has("vllm_importance_sampling_cap") else upper
-    sheet.carry(upper, f"correction.{name}.upper", 3.0)
+    sheet.bound(upper, f"correction.{name}.upper", 3.0)
     lower = sheet.value("vllm_importance_sampling_clip_min")
     for parameter, value in otherwise.items():
         sheet.put(f"correction.{name}.{parameter}", lower if parameter == "lower" and lower else value)
@@ -310,11 +343,16 @@ def _optimiser(sheet: Sheet) -> None:
     sheet.carry("learning_rate", "train.lr", 1e-6)
     schedules = {"linear": "warmup_linear", "cosine": "warmup_cosine", "constant": "constant"}
     schedules |= {"inverse_sqrt": "inverse_sqrt", "warmup_stable_decay": "warmup_stable_decay"}
-    kind = str(sheet.value("lr_scheduler_type", "linear")).removesuffix("_with_warmup")
+    given = str(sheet.value("lr_scheduler_type", "linear"))
+    kind = given.removesuffix("_with_warmup")
     if kind in schedules:
         name = schedules[kind]
         sheet.put("train.lr_schedule", name, sheet.said("lr_scheduler_type", "linear"))
-        _warmup(sheet, name)
+        if given == "constant":
+            for setting in ("warmup_ratio", "warmup_steps"):
+                sheet.leave(setting, "it has no effect: only 'constant_with_warmup' has a warm-up")
+        else:
+            _warmup(sheet, name)
         if name in ("warmup_linear", "warmup_cosine"):
             sheet.put(f"lr_schedule.{name}.end", 0.0)
     else:
@@ -328,7 +366,7 @@ def _optimiser(sheet: Sheet) -> None:
             sheet.carry(source, f"optimizer.adamw.{target}", default)
     else:
         sheet.leave("optim", "see `dovetail names optimizer`")
-    sheet.carry("max_grad_norm", "train.max_grad_norm", 1.0)
+    sheet.bound("max_grad_norm", "train.max_grad_norm", 1.0, none=(None, 0.0))
 
 
 def _warmup(sheet: Sheet, schedule: str) -> None:
@@ -356,8 +394,11 @@ def _model(sheet: Sheet) -> None:
         for target in ("model.pretrained.path", "tokenizer.huggingface.path"):
             sheet.put(target, str(sheet.value(model)))
         sheet.put("train.tokenizer", "huggingface")
-        if sheet.value("bf16", False):
-            sheet.put("model.pretrained.dtype", "bfloat16", f"{sheet.said('bf16')}; the weights stay in float32")
+        half = sheet.value("bf16")
+        if (not sheet.value("fp16", False)) if half is None else half:
+            said = "TRL's default, unless bf16 or fp16 is set" if half is None else sheet.said("bf16")
+            sheet.put("model.pretrained.dtype", "bfloat16", f"{said}; the weights stay in float32")
+        sheet.leave("fp16", REASONS[TYPES])
         if sheet.value("gradient_checkpointing", True):
             sheet.put("model.pretrained.remat", "full", sheet.said("gradient_checkpointing", True))
     _adapter(sheet)

@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import ast
+import functools
+import re
 from pathlib import Path
 from typing import Any, Final
 
 from dovetail_lab.importing.reading import read
-from dovetail_lab.importing.sheet import Sheet, translated
+from dovetail_lab.importing.sheet import BOUNDLESS, Sheet, translated
 
 CALLS: Final = {
     "GRPOConfig": "grpo_config.",
-    "DAPOConfig": "grpo_config.",
-    "DrGRPOConfig": "grpo_config.",
+    "DAPOConfig": "dapo_config.",
+    "DrGRPOConfig": "drgrpo_config.",
     "PPOConfig": "ppo_config.",
     "RolloutConfig": "rollout_config.",
     "RLTrainingConfig": "rl_training_config.",
     "ClusterConfig": "cluster.",
     "LoraProvider": "lora_config.",
 }
+GROUPS: Final = ("dapo_config", "drgrpo_config", "grpo_config")
+"""The sections of algorithms with groups."""
+CLASSES: Final = {
+    "dapo_config.beta": None,
+    "dapo_config.loss_agg_mode": "token-mean",
+    "dapo_config.epsilon_high": 0.28,
+    "drgrpo_config.advantage_estimator": "drgrpo",
+    "drgrpo_config.loss_agg_mode": "sequence-mean-token-scale",
+    "rollout_config.max_tokens_to_generate": 64,
+    "rollout_config.max_prompt_length": 64,
+}
+"""The defaults of classes where they are not those of a command line with `grpo_config`."""
+COMMAND_LINE: Final = {"grpo_config.beta": 0.08, "ppo_config.beta": 0.08, "rollout_config.top_k": 50}
+"""The defaults of the file with which every command line begins, where they are not those of the classes."""
 AGGREGATION: Final = {
     "token-mean": "token_mean",
     "sequence-mean-token-mean": "sequence_mean_token_mean",
     "sequence-mean-token-scale": "sequence_mean_token_scale",
     "seq-mean-token-sum": "sequence_mean_token_sum",
-    "sequence-mean-token-sum-norm": "token_sum",
+    "sequence-mean-token-sum-norm": "sequence_mean_token_sum",
 }
 ESTIMATORS: Final = {"grpo": "grpo", "drgrpo": "dr_grpo", "rloo": "rloo", "gae": "gae"}
 KL: Final = {"kl": "k1", "mse_kl": "k2", "low_var_kl": "k3"}
@@ -50,23 +66,41 @@ def translate(path: Path) -> Sheet:
     Raises:
         ConfigError: if it has no settings.
     """
-    return translated("tunix", read(path, CALLS, base="override_config_file"), _fill, REASONS)
+    given = read(path, CALLS, base="override_config_file")
+    defaults = CLASSES if path.suffix == ".py" else COMMAND_LINE
+    return translated("tunix", given, functools.partial(_fill, script=path.suffix == ".py"), REASONS, defaults)
 
 
-def _fill(sheet: Sheet) -> None:
-    with_critic = any(name.startswith("ppo_config.") for name in sheet.given)
-    with_critic = with_critic and not any(name.startswith("grpo_config.") for name in sheet.given)
+def _section(sheet: Sheet) -> str:
+    """Return the section of the algorithm that the file has."""
+    there = {name.partition(".")[0] for name in sheet.given}
+    if sheet.value("training_mode") == "agentic_grpo":
+        return "agentic_grpo_config"
+    return next((section for section in (*GROUPS, "ppo_config") if section in there), "grpo_config")
+
+
+def _fill(sheet: Sheet, *, script: bool) -> None:
+    section = _section(sheet)
+    with_critic = section == "ppo_config"
     sheet.heading("The algorithm")
-    group = 1 if with_critic else int(sheet.value("grpo_config.num_generations", 2))
-    (_ppo if with_critic else _grpo)(sheet)
+    group = 1 if with_critic else int(sheet.value(f"{section}.num_generations", 2))
+    if with_critic:
+        _ppo(sheet)
+    else:
+        _grpo(sheet, section)
     sheet.heading("The sizes of a step; tunix counts batches in prompts")
-    _sizes(sheet, group, with_critic=with_critic)
+    _sizes(sheet, group, section)
     sheet.heading("Sampling")
     _sampling(sheet)
     sheet.heading("The optimiser")
-    _optimiser(sheet, "actor", "train", "")
-    if with_critic:
-        _optimiser(sheet, "critic", "critic", "critic/")
+    roles = {"actor": ("train", ""), "critic": ("critic", "critic/")} if with_critic else {"actor": ("train", "")}
+    for role, (ours, scope) in roles.items():
+        if not script:
+            _optimiser(sheet, role, ours, scope)
+        else:
+            made = f"rl_training_config.{role}_optimizer"
+            sheet.choose(f"{ours}.lr", re.escape(made), "tunix's script makes the optimiser")
+            sheet.leave(made, "an optax optimiser of the script; see train.optimizer")
     sheet.heading("The model")
     _model(sheet)
     sheet.heading("To fill in: without these lines it would train something else")
@@ -76,18 +110,19 @@ def _fill(sheet: Sheet) -> None:
     sheet.choose("train.steps", "num_train_epochs", steps)
 
 
-def _grpo(sheet: Sheet) -> None:
-    prefix = "grpo_config"
-    estimator, sequence = f"{prefix}.advantage_estimator", sheet.value(f"{prefix}.loss_algo", "grpo") == "gspo-token"
+def _grpo(sheet: Sheet, prefix: str) -> None:
+    estimator, algorithm = f"{prefix}.advantage_estimator", sheet.value(f"{prefix}.loss_algo", "grpo")
+    sequence = algorithm == "gspo-token"
+    if algorithm not in ("grpo", "gspo-token"):
+        sheet.leave(f"{prefix}.loss_algo", "there is no such loss; the value here is that of 'grpo'")
     sheet.carry(estimator, "train.advantage", "grpo", lambda name: ESTIMATORS.get(name, name))
     sheet.put("train.policy_loss", "gspo" if sequence else "grpo", sheet.said(f"{prefix}.loss_algo", "grpo"))
     _range(sheet, prefix, "gspo" if sequence else "grpo")
     mode = f"{prefix}.loss_agg_mode"
     sheet.carry(mode, "train.loss_agg", "sequence-mean-token-mean", lambda name: AGGREGATION.get(name, name))
     if sheet.value(mode) == "sequence-mean-token-scale":
-        sheet.carry(
-            "rollout_config.total_generation_steps", "loss_agg.sequence_mean_token_scale.normalizer", 768, float
-        )
+        length, default = _length(sheet)
+        sheet.carry(length, "loss_agg.sequence_mean_token_scale.normalizer", default, float)
     _kl(sheet, f"{prefix}.kl_loss_mode", f"{prefix}.beta", "kl")
     ahead = f"{prefix}.off_policy_steps"
     if sheet.value(ahead, 0) > 0:
@@ -97,6 +132,7 @@ def _grpo(sheet: Sheet) -> None:
     if sheet.value(f"{prefix}.sampler_is") is not None:
         sheet.put("train.correction", ["tis_token"], sheet.said(f"{prefix}.sampler_is"))
         sheet.carry(f"{prefix}.sampler_is_threshold", "correction.tis_token.upper", 2.0)
+    sheet.leave(f"{prefix}.overlong_buffer", "it counts characters; train.reward_shaping = ['overlong'] counts tokens")
     sheet.leave(f"{prefix}.use_rollout_logps", "old_logps are the trainer's own; train.policy_loss = 'rollout_is' uses"
                 " the sampler's")  # fmt: skip
 
@@ -118,7 +154,7 @@ def _ppo(sheet: Sheet) -> None:
 def _range(sheet: Sheet, prefix: str, loss: str) -> None:
     for side in ("low", "high"):
         own = f"{prefix}.epsilon_{side}"
-        name = own if sheet.has(own) else f"{prefix}.epsilon"
+        name = own if sheet.value(own) is not None else f"{prefix}.epsilon"
         sheet.carry(name, f"policy_loss.{loss}.epsilon_{side}", 0.2)
     sheet.value(f"{prefix}.epsilon")
     if loss != "gspo" and sheet.value(f"{prefix}.epsilon_c") is not None:
@@ -130,18 +166,23 @@ def _kl(sheet: Sheet, method: str, beta: str, default: str, place: str = "loss")
     sheet.put("train.kl_coef", float(coefficient or 0.0), sheet.said(beta, 0.04))
     sheet.put("train.kl_in", place)
     note = "; as a loss it has zero expected gradient, consider 'k3'" if place == "loss" else ""
-    kind = KL.get(sheet.value(method, default), "k3")
+    if (given := sheet.value(method, default)) not in KL:
+        sheet.leave(method, f"there is no such KL; the value here is that of '{default}'")
+        given = default
+    kind = KL[given]
     sheet.put("train.kl", kind, sheet.said(method, default) + (note if kind == "k1" else ""))
     clamp = method.rpartition(".")[0] + ".kl_clamp_value"
-    if sheet.value(clamp) is not None and kind == "k3":
+    if kind != "k3":
+        sheet.leave(clamp, "only kl 'k3' can be clamped (kl.k3.clamp)")
+    elif sheet.value(clamp) is not None:
         sheet.carry(clamp, "kl.k3.clamp")
 
 
-def _sizes(sheet: Sheet, group: int, *, with_critic: bool) -> None:
-    prefix, config = "rl_training_config", "ppo_config" if with_critic else "grpo_config"
+def _sizes(sheet: Sheet, group: int, config: str) -> None:
+    prefix = "rl_training_config"
     prompts = int(sheet.value("batch_size", 16))
     sheet.carry("batch_size", "train.prompts", 16)
-    sheet.put("train.group_size", group, "" if with_critic else sheet.said("grpo_config.num_generations", 2))
+    sheet.put("train.group_size", group, "" if group == 1 else sheet.said(f"{config}.num_generations", 2))
     sheet.carry(f"{config}.num_iterations", "train.epochs", 1)
     for source, target in (("mini_batch_size", "mini_batch_size"), ("train_micro_batch_size", "micro_batch_size")):
         if sheet.value(f"{prefix}.{source}"):
@@ -160,11 +201,20 @@ def _sizes(sheet: Sheet, group: int, *, with_critic: bool) -> None:
     sheet.carry(f"{prefix}.checkpointing_options.max_to_keep", "run.keep_checkpoints")
 
 
+def _length(sheet: Sheet) -> tuple[str, int]:
+    """Return the setting that limits a completion, and its default."""
+    of_files, of_classes = "rollout_config.total_generation_steps", "rollout_config.max_tokens_to_generate"
+    if sheet.has(of_files) or (of_classes not in sheet.defaults and not sheet.has(of_classes)):
+        return of_files, 768
+    return of_classes, 64
+
+
 def _sampling(sheet: Sheet) -> None:
     prefix = "rollout_config"
-    length = next((f"{prefix}.{name}" for name in ("total_generation_steps", "max_tokens_to_generate")
-                   if sheet.has(f"{prefix}.{name}")), f"{prefix}.total_generation_steps")  # fmt: skip
-    sheet.carry(length, "sampling.max_tokens", 768)
+    length, default = _length(sheet)
+    sheet.carry(length, "sampling.max_tokens", default)
+    if length.endswith(".total_generation_steps"):
+        sheet.value(f"{prefix}.max_tokens_to_generate")  # on a command line it is the same limit
     sheet.carry(f"{prefix}.max_prompt_length", "train.max_prompt_tokens", 256)
     sheet.carry(f"{prefix}.temperature", "sampling.temperature", 0.9)
     sheet.cuts({"top_k": (-1, 0, None), "top_p": (1.0, None)}, f"{prefix}.")
@@ -176,11 +226,12 @@ def _optimiser(sheet: Sheet, role: str, section: str, scope: str) -> None:
     prefix = f"rl_training_config.{role}_optimizer_config"
     peak = f"{prefix}.peak_value" if sheet.has(f"{prefix}.peak_value") else f"{prefix}.learning_rate"
     sheet.carry(peak, f"{section}.lr", 1e-5)
-    sheet.leave(f"rl_training_config.{role}_optimizer", "an optax optimiser of the script; see train.optimizer")
     kind = sheet.value(f"{prefix}.schedule_type", "warmup_cosine_decay_schedule")
     if "cosine" in str(kind):
         sheet.put(f"{section}.lr_schedule", "warmup_cosine", sheet.said(f"{prefix}.schedule_type", kind))
-        if (sheet.value(f"{prefix}.warmup_steps") or 0) >= 1:
+        if (sheet.value(f"{prefix}.warmup_steps") or 0) < 1:
+            sheet.leave(f"{prefix}.warmup_steps", "no warm-up of so many steps")
+        else:
             sheet.carry(f"{prefix}.warmup_steps", f"{scope}lr_schedule.warmup_cosine.warmup_steps", convert=int)
         sheet.carry(f"{prefix}.warmup_ratio", f"{scope}lr_schedule.warmup_cosine.warmup_ratio", 0.1)
         sheet.put(f"{scope}lr_schedule.warmup_cosine.end", 0.0, "end_value of tunix is a rate, not a factor")
@@ -191,7 +242,8 @@ def _optimiser(sheet: Sheet, role: str, section: str, scope: str) -> None:
     for name, default in (("b1", 0.9), ("b2", 0.99), ("weight_decay", 0.1)):
         sheet.carry(f"{prefix}.{name}", f"{scope}optimizer.adamw.{name}", default)
     sheet.put(f"{scope}optimizer.adamw.decay", "all", "optax decays every parameter")
-    sheet.carry(f"{prefix}.max_grad_norm", f"{section}.max_grad_norm", 0.1)
+    clip, unread = f"{prefix}.max_grad_norm", "tunix's command line has it in its files and does not read it"
+    sheet.carry(clip, f"{section}.max_grad_norm", 0.1, lambda norm: norm or BOUNDLESS, unread)
 
 
 def _model(sheet: Sheet) -> None:

@@ -34,8 +34,13 @@ AGGREGATION: Final = {
     "seq-mean-token-mean": "sequence_mean_token_mean",
     "seq-mean-token-sum-norm": "sequence_mean_token_scale",
 }
-KL: Final = {"kl": "k1", "k1": "k1", "abs": "abs", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3"}
-REJECTION: Final = {"token": "token", "seq_sum": "sum", "seq_mean": "mean", "seq_max": "max"}
+KL: Final = {
+    "kl": "k1", "k1": "k1", "abs": "abs", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3",
+    "kl+": "k1_plus", "k1+": "k1_plus", "abs+": "abs_plus", "mse+": "k2", "k2+": "k2", "low_var_kl+": "k3_plus",
+    "k3+": "k3_plus",
+}  # fmt: skip
+"""With a plus, the estimate has the gradient of k2."""
+SCHEDULES: Final = {"constant": "constant", "cosine": "warmup_cosine"}
 
 REASONS: Final = {
     r"data\..*": "set train.task: records of a parquet or jsonl file with task.records (docs/gsm8k.md for GSM8K)",
@@ -108,10 +113,7 @@ def _loss(sheet: Sheet) -> None:
     name = str(LOSSES.get(kind, kind))
     sheet.put("train.policy_loss", name, sheet.said(mode, "vanilla"))
     if name in ("ppo", "gspo", "cispo", "gmpo", "clip_cov"):
-        for side in ("low", "high"):
-            own, both = f"{ACTOR}.clip_ratio_{side}", f"{ACTOR}.clip_ratio"
-            sheet.carry(own if sheet.has(own) else both, f"policy_loss.{name}.epsilon_{side}", 0.2)
-            sheet.value(both)
+        _range(sheet, name)
     if name == "ppo":
         sheet.carry(f"{ACTOR}.clip_ratio_c", "policy_loss.ppo.clip_c", 3.0, note="verl's dual clip is always on")
     if name == "sapo":
@@ -131,6 +133,18 @@ def _loss(sheet: Sheet) -> None:
         sheet.put("train.loss_mask", ["pf_ppo"], sheet.said("algorithm.use_pf_ppo"))
         sheet.carry("algorithm.pf_ppo.reweight_method", "loss_mask.pf_ppo.method", "pow")
         sheet.carry("algorithm.pf_ppo.weight_pow", "loss_mask.pf_ppo.power", 2.0)
+
+
+def _range(sheet: Sheet, loss: str) -> None:
+    """What the ratio is clipped to; `clip_ratio` stands for a bound that is null."""
+    both, used = f"{ACTOR}.clip_ratio", False
+    for side in ("low", "high"):
+        own = f"{ACTOR}.clip_ratio_{side}"
+        is_null = sheet.has(own) and sheet.value(own) is None
+        used = used or is_null
+        sheet.carry(both if is_null else own, f"policy_loss.{loss}.epsilon_{side}", 0.2)
+    if not used:
+        sheet.leave(both, "it has no effect: clip_ratio_low and clip_ratio_high come first, and are 0.2 by default")
 
 
 def _aggregation(sheet: Sheet, loss: str | None) -> None:
@@ -218,7 +232,7 @@ def _kl(sheet: Sheet) -> None:
     in_reward, in_loss = sheet.value("algorithm.use_kl_in_reward", False), sheet.value(f"{ACTOR}.use_kl_loss", False)
     if in_reward:
         sheet.put("train.kl_in", "reward", sheet.said("algorithm.use_kl_in_reward"))
-        sheet.carry("algorithm.kl_penalty", "train.kl", "kl", lambda kind: KL.get(kind, "k1"))
+        _estimator(sheet, "algorithm.kl_penalty", "kl")
         sheet.carry("algorithm.kl_ctrl.kl_coef", "train.kl_coef", 0.001)
         if sheet.value("algorithm.kl_ctrl.type", "fixed") == "adaptive":
             sheet.put("train.kl_controller", "adaptive", sheet.said("algorithm.kl_ctrl.type"))
@@ -228,13 +242,22 @@ def _kl(sheet: Sheet) -> None:
             sheet.leave(f"{ACTOR}.{name}", "there is one KL term, here in the reward (algorithm.use_kl_in_reward)")
     elif in_loss:
         sheet.put("train.kl_in", "loss", sheet.said(f"{ACTOR}.use_kl_loss"))
-        sheet.carry(f"{ACTOR}.kl_loss_type", "train.kl", "low_var_kl", lambda kind: KL.get(str(kind).rstrip("+"), "k3"))
+        _estimator(sheet, f"{ACTOR}.kl_loss_type", "low_var_kl")
         sheet.carry(f"{ACTOR}.kl_loss_coef", "train.kl_coef", 0.001)
+        sheet.leave("algorithm.kl_ctrl.kl_coef", "it has no effect: algorithm.use_kl_in_reward is not set")
     else:
         off = "verl leaves KL out unless algorithm.use_kl_in_reward or actor.use_kl_loss says otherwise"
         sheet.put("train.kl_coef", 0.0, off)
         for name in ("algorithm.kl_ctrl.kl_coef", f"{ACTOR}.kl_loss_coef", f"{ACTOR}.kl_loss_type"):
             sheet.leave(name, f"it has no effect: {off}")
+
+
+def _estimator(sheet: Sheet, name: str, default: str) -> None:
+    kind = sheet.value(name, default)
+    if kind not in KL:
+        sheet.leave(name, f"there is no such KL; the value here is that of '{default}'")
+        kind = default
+    sheet.put("train.kl", KL[kind], sheet.said(name, default))
 
 
 def _correction(sheet: Sheet) -> bool:
@@ -292,9 +315,14 @@ def _sizes(sheet: Sheet) -> None:
     sheet.sinks(
         "trainer.logger", {"wandb.project": "trainer.project_name", "mlflow.experiment": "trainer.project_name"}
     )
-    for source, target in (("trainer.test_freq", "eval.every"), ("trainer.save_freq", "run.checkpoint_every")):
-        if (sheet.value(source) or -1) > 0:
-            sheet.carry(source, target)
+    if (sheet.value("trainer.test_freq") or -1) > 0:
+        sheet.carry("trainer.test_freq", "eval.every")
+    elif sheet.has("trainer.test_freq"):
+        sheet.put("eval.every", None, sheet.said("trainer.test_freq"))
+    if (sheet.value("trainer.save_freq") or -1) > 0:
+        sheet.carry("trainer.save_freq", "run.checkpoint_every")
+    else:
+        sheet.leave("trainer.save_freq", "there are always checkpoints: run.checkpoint_every, run.keep_checkpoints")
     sheet.carry("trainer.val_before_train", "eval.at_start")
 
 
@@ -323,6 +351,12 @@ def _sampling(sheet: Sheet) -> None:
     if sheet.value(f"{values}.do_sample", False):
         sheet.carry(f"{values}.n", "eval.samples", 1)
         sheet.carry(f"{values}.temperature", "eval.temperature", 0.0)
+        for cut, every in (("top_k", (-1, 0)), ("top_p", (1.0,))):
+            if sheet.value(f"{values}.{cut}") not in every:
+                sheet.carry(f"{values}.{cut}", f"eval.{cut}")
+    else:
+        for name in ("n", "temperature", "top_k", "top_p"):
+            sheet.leave(f"{values}.{name}", "evaluation is greedy unless val_kwargs.do_sample is set")
 
 
 def _data(sheet: Sheet) -> None:
@@ -359,9 +393,13 @@ def _rewards(sheet: Sheet) -> None:
 
 def _optimiser(sheet: Sheet, source: str, section: str, scope: str, lr: float) -> None:
     sheet.carry(f"{source}.optim.lr", f"{section}.lr", lr)
-    kind = "lr_scheduler_type" if sheet.has(f"{source}.optim.lr_scheduler_type") else "warmup_style"
-    name = {"cosine": "warmup_cosine"}.get(sheet.value(f"{source}.optim.{kind}", "constant"), "constant")
-    sheet.put(f"{section}.lr_schedule", name, sheet.said(f"{source}.optim.{kind}", "constant"))
+    older = f"{source}.optim.warmup_style"  # verl takes it first
+    kind = older if sheet.value(older) is not None else f"{source}.optim.lr_scheduler_type"
+    said = sheet.said(kind, "constant")
+    if (name := SCHEDULES.get(sheet.value(kind, "constant"), "")) == "":
+        sheet.leave(kind, "see `dovetail names lr_schedule`; the value here is verl's default")
+        name, said = "constant", ""
+    sheet.put(f"{section}.lr_schedule", name, said)
     ratio = f"{source}.optim.lr_warmup_steps_ratio"
     sheet.carry(ratio, f"{scope}lr_schedule.{name}.warmup_ratio", 0.0)
     if name == "warmup_cosine":
@@ -369,6 +407,10 @@ def _optimiser(sheet: Sheet, source: str, section: str, scope: str, lr: float) -
     if (sheet.value(f"{source}.optim.lr_warmup_steps") or -1) > 0:
         sheet.carry(f"{source}.optim.lr_warmup_steps", f"{scope}lr_schedule.{name}.warmup_steps", convert=int)
     sheet.carry(f"{source}.optim.weight_decay", f"{scope}optimizer.adamw.weight_decay", 0.01)
+    if sheet.has(betas := f"{source}.optim.betas"):
+        b1, b2 = map(float, sheet.value(betas))
+        sheet.put(f"{scope}optimizer.adamw.b1", b1, sheet.said(betas))
+        sheet.put(f"{scope}optimizer.adamw.b2", b2)
     sheet.put(f"{scope}optimizer.adamw.decay", "all", "PyTorch's AdamW decays norms and biases, too")
     clip = f"{source}.grad_clip" if sheet.has(f"{source}.grad_clip") else f"{source}.optim.clip_grad"
     sheet.carry(clip, f"{section}.max_grad_norm", 1.0)

@@ -22,6 +22,10 @@ DIGIT: Final = 7.0
 """About the width of a character of a tick's label."""
 
 Point = tuple[float, float]
+ROUNDING: Final = 1e-9
+"""What is relatively as close is drawn as equal: sums in another order differ by more."""
+SMALLEST: Final = 1e-300
+"""Smaller values are drawn as zero: no step between ticks fits between them."""
 LARGEST: Final = 1e300
 """Greater values are left out of a chart as infinities are: the differences of two might be infinite."""
 
@@ -81,20 +85,21 @@ class Frame:
 
     def rows(self, unit: Unit) -> str:
         """Draw horizontal grid lines with their values."""
-        drawn = []
-        for tick in ticks(*self.y_range):
+        drawn, marked = [], ticks(*self.y_range)
+        for tick, written in zip(marked, unit.axis(marked), strict=True):
             y = self.y(tick)
             drawn.append(f'<path class="grid" d="M{self.left:.0f} {y:.1f}H{self.width - self.right:.0f}"/>')
-            drawn.append(f'<text x="{self.left - 8:.0f}" y="{y + 4:.1f}" class="end">{_text(unit.axis(tick))}</text>')
+            drawn.append(f'<text x="{self.left - 8:.0f}" y="{y + 4:.1f}" class="end">{_text(written)}</text>')
         return "".join(drawn)
 
-    def columns(self, label: str, write: Callable[[float], str], *, grid: bool = False, whole: bool = False) -> str:
+    def columns(self, label: str, unit: Unit, *, grid: bool = False, whole: bool = False) -> str:
         """Draw the values of the horizontal axis, `whole` for counts, and what it means."""
         y, drawn = self.height - self.bottom, []
-        for tick in ticks(*self.x_range, wanted=8 if self.width > 500 else 4, whole=whole):
+        marked = ticks(*self.x_range, wanted=8 if self.width > 500 else 4, whole=whole)
+        for tick, written in zip(marked, unit.axis(marked), strict=True):
             if grid:
                 drawn.append(f'<path class="grid" d="M{self.x(tick):.1f} {self.top:.0f}V{y:.0f}"/>')
-            drawn.append(f'<text x="{self.x(tick):.1f}" y="{y + 16:.0f}" class="mid">{_text(write(tick))}</text>')
+            drawn.append(f'<text x="{self.x(tick):.1f}" y="{y + 16:.0f}" class="mid">{_text(written)}</text>')
         middle = (self.left + self.width - self.right) / 2
         drawn.append(f'<text x="{middle:.0f}" y="{self.height - 4:.0f}" class="mid">{_text(label)}</text>')
         return "".join(drawn)
@@ -136,18 +141,24 @@ def ticks(low: float, high: float, wanted: int = 5, *, whole: bool = False) -> l
     fit = [step for step in steps if span / step <= wanted + 0.5 and (not whole or step % 1 == 0)]
     step = fit[0] if fit else 1.0
     first = math.ceil(low / step - 1e-9)
-    return [float(f"{step * index:.10g}") for index in range(first, math.floor(high / step + 1e-9) + 1)]
+    return [float(f"{step * index:.12g}") for index in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
 def spread(values: Iterable[float], *, margin: float = 0.06, zero: bool = False) -> Point:
     """Return the range of finite values with some room, but none below zero where nothing is; `zero`: it is in it.
+
+    Values that differ by rounding alone are taken to be equal.
 
     >>> spread([1.0, 2.0], margin=0.5), spread([0.0, 2.0, math.inf], margin=0.5), spread([0.0])
     ((0.5, 2.5), (0.0, 3.0), (0.0, 1.0))
     """
     finite = [value for value in values if abs(value) < LARGEST] + ([0.0] if zero else [])
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
-    room = margin * (high - low) or 0.5 * abs(high) or 1.0
+    size = max(abs(low), abs(high))
+    if high - low > max(ROUNDING * size, SMALLEST):
+        room = margin * (high - low)
+    else:
+        room = 0.5 * size if size > SMALLEST else 1.0
     return (low - room if low < 0 else max(low - room, 0.0)), high + room
 
 
@@ -186,10 +197,10 @@ def lines(
     extent = (min(steps), max(steps)) if min(steps) < max(steps) else (min(steps) - 0.5, max(steps) + 0.5)
     extents = spread(values)
     size = {"width": 300.0, "height": 190.0} if small else {"width": width}
-    room = margin(map(unit.axis, ticks(*extents)), 56.0 if small else 64.0)
+    room = margin(unit.axis(ticks(*extents)), 56.0 if small else 64.0)
     last = max(16.0, 4 + DIGIT * len(number(extent[1])) / 2)
     frame = Frame(x_range=extent, y_range=extents, left=room, right=last, **size)
-    drawn = [frame.rows(unit), frame.columns(x_label, number, whole=True)]
+    drawn = [frame.rows(unit), frame.columns(x_label, Unit(), whole=True)]
     if band is not None:
         top, bottom, width = frame.y(band), frame.y(-band), frame.width - frame.left - frame.right
         drawn.append(

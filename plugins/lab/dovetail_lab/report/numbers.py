@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import attrs
 
 SHARES = ("accuracy", "truncated", "fraction", "fraction_high", "fraction_low", "kept", "unscored", "abstained")
 """Last words of metrics that are shares."""
+LONG = 1e12
+"""Numbers from it on are written with a power of ten."""
+MOST_DIGITS = 12
+"""How many digits more than usual the ticks of an axis may have."""
 
 
 @attrs.frozen
@@ -34,6 +39,8 @@ class Unit:
         """Write a value."""
         if math.isnan(value):
             return "–"
+        if math.isinf(value):
+            return number(value)
         if self.percent:
             return f"{100 * value:.1f} %".replace("-", "−")
         return size(value) if self.bytes else number(value)
@@ -73,15 +80,27 @@ class Unit:
         """The unit of an axis of differences."""
         return attrs.evolve(self, points=self.percent)
 
-    def axis(self, value: float) -> str:
-        """Write a tick.
+    def axis(self, ticks: Sequence[float]) -> list[str]:
+        """Write the ticks of an axis, with as many digits as tell them apart.
 
-        >>> Unit(percent=True).axis(0.4), Unit(percent=True).of_differences.axis(0.05)
-        ('40 %', '+5')
+        >>> Unit(percent=True).axis([0.4]), Unit(percent=True).of_differences.axis([0.0, 0.05])
+        (['40 %'], ['0', '+5'])
+        >>> Unit().axis([12034.0, 12034.5]), Unit(bytes=True).axis([15.21 * 2**30, 15.24 * 2**30])
+        (['12,034.0', '12,034.5'], ['15.21 GiB', '15.24 GiB'])
         """
+        more, written = 0, [self._tick(tick, 0) for tick in ticks]
+        while len(set(written)) < len(set(ticks)) and more < MOST_DIGITS:
+            more += 1
+            written = [self._tick(tick, more) for tick in ticks]
+        return written
+
+    def _tick(self, value: float, more: int) -> str:
+        """Write a tick with so many digits more than usual."""
         if self.points:
-            return f"{100 * value:+.4g}".replace("-", "−") if value else "0"
-        return f"{100 * value:.4g} %".replace("-", "−") if self.percent else self.value(value)
+            return f"{100 * value:+.{4 + more}g}".replace("-", "−") if value else "0"
+        if self.percent:
+            return f"{100 * value:.{4 + more}g} %".replace("-", "−")
+        return size(value, 3 + more) if self.bytes else number(value, 4 + more)
 
 
 def share(value: float) -> str:
@@ -93,7 +112,7 @@ def share(value: float) -> str:
     return f"{100 * value:.0f} %"
 
 
-def size(count: float) -> str:
+def size(count: float, digits: int = 3) -> str:
     """Write a number of bytes.
 
     >>> size(512.0), size(40e6)
@@ -101,20 +120,21 @@ def size(count: float) -> str:
     """
     units = ("B", "KiB", "MiB", "GiB", "TiB")
     power = min(int(math.log(max(abs(count), 1), 1024)), len(units) - 1)
-    return f"{count / 1024**power:.3g} {units[power]}"
+    return f"{count / 1024**power:.{digits}g} {units[power]}"
 
 
-def number(value: float) -> str:
-    """Write a number with four digits; thousands are set apart.
+def number(value: float, digits: int = 4) -> str:
+    """Write a number with four digits or so; thousands are set apart.
 
-    >>> number(0.123456), number(1234567.0), number(12.0), number(3e-7), number(float("inf"))
-    ('0.1235', '1,234,567', '12', '3e−07', '∞')
+    >>> number(0.123456), number(1234567.0), number(12.0), number(3e-7), number(float("inf")), number(1.5e25)
+    ('0.1235', '1,234,567', '12', '3e−07', '∞', '1.5e+25')
     """
     if math.isnan(value):
         return "–"
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
-    return (f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}").replace("-", "−")
+    grouped = 1000 <= abs(value) < LONG
+    return (f"{value:,.{max(digits - 4, 0)}f}" if grouped else f"{value:.{digits}g}").replace("-", "−")
 
 
 def p_value(p: float) -> str:

@@ -122,7 +122,7 @@ def _against(rows: Sequence[Setting], key: str, short: str, scale: Scale, metric
     values = [value for row in rows for value in row.last]
     line, band = _means(rows, key, scale)
     y_range = spread([*values])
-    room = margin(map(unit.axis, ticks(*y_range)), 56.0)
+    room = margin(unit.axis(ticks(*y_range)), 56.0)
     frame = Frame(x_range=scale.extent, y_range=y_range, width=300.0, height=200.0, left=room, right=14.0)
     drawn = [frame.rows(unit)]
     marks = scale.marks(4)
@@ -209,7 +209,8 @@ def _parallel(
         marks += [((at - first) / (last - first), text) for at, text in scale.marks(6)]
         log = " (log)" if scale.is_log else ""
         axes.append(_axis(frame, place, names[key] + log, marks, in_full=key + log))
-    marks = [((tick - low) / (high - low), unit.axis(tick)) for tick in ticks(low, high)]
+    marked = ticks(low, high)
+    marks = [((tick - low) / (high - low), text) for tick, text in zip(marked, unit.axis(marked), strict=True)]
     axes.append(_axis(frame, len(scales), metric, marks, in_full=metric))
     ordered = sorted(rows, key=lambda row: row.mean or 0.0, reverse=goal == "min")
     # as written, so that of equal settings all are in colour or none
@@ -219,9 +220,8 @@ def _parallel(
         assert row.mean is not None, "those without are left out"
         points = []
         for place, (key, scale) in enumerate(scales.items()):
-            first, last = scale.extent
-            value = row.trials[0].settings.get(key)
-            points.append((place, 0.0 if value is None else (scale.at(value) - first) / (last - first)))
+            (first, last), settings = scale.extent, row.trials[0].settings
+            points.append((place, (scale.at(settings[key]) - first) / (last - first) if key in settings else 0.0))
         points.append((len(scales), (row.mean - low) / (high - low)))
         good = unit.value(row.mean) in best
         style = f"stroke:{color(1 if good else 0)}" + ("" if good else ";opacity:.35")

@@ -19,7 +19,7 @@ from dovetail.run.files import read_json, read_record, read_text
 from dovetail_kit.difference import difference
 from dovetail_lab.evaluation.statistics import estimate
 from dovetail_lab.recorded import figures, prompts, samples
-from dovetail_lab.report.charts import LARGEST, Line, both, color, lines
+from dovetail_lab.report.charts import COLORS, LARGEST, Line, both, color, lines
 from dovetail_lab.report.curves import smoothed
 from dovetail_lab.report.numbers import Unit, number, share
 from dovetail_lab.report.page import Cell, escape, facts, figure, legend, page, paragraph, section, table
@@ -54,6 +54,7 @@ class Recorded:
 
     Attributes:
         folder: where it is.
+        name: what it is called: the end of its folder's path that no other run of the page has.
         color: number of its colour.
         identity: its run id and config id.
         metrics: the records of its RL phase.
@@ -64,6 +65,7 @@ class Recorded:
     """
 
     folder: Path
+    name: str
     color: int
     identity: Mapping[str, str]
     metrics: Sequence[Mapping[str, Any]]
@@ -73,7 +75,7 @@ class Recorded:
     starts: Sequence[Mapping[str, Any]]
 
     @classmethod
-    def read(cls, folder: Path, index: int) -> Recorded:
+    def read(cls, folder: Path, name: str, index: int) -> Recorded:
         """Read it.
 
         Raises:
@@ -88,6 +90,7 @@ class Recorded:
             raise RunError(f"'{folder / 'environment.json'}' does not hold a list of objects; restore it")
         return cls(
             folder=folder,
+            name=name,
             color=index,
             identity=identity,
             metrics=figures(folder / "metrics.jsonl", "rl"),
@@ -96,11 +99,6 @@ class Recorded:
             prompts=prompts(folder / "eval.jsonl"),
             starts=starts,
         )
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return self.folder.absolute().name
 
     def curve(self, metric: str) -> dict[int, float]:
         """Return a metric by step."""
@@ -113,7 +111,8 @@ def render(folders: Sequence[Path]) -> str:
     Raises:
         RunError: if a folder cannot be read.
     """
-    runs = [Recorded.read(folder, index + 1) for index, folder in enumerate(folders)]
+    named = zip(folders, names_of_folders(folders), strict=True)
+    runs = [Recorded.read(folder, name, index) for index, (folder, name) in enumerate(named, start=1)]
     title = f"Run {runs[0].name}" if len(runs) == 1 else f"{len(runs)} runs"
     steps = max((line["step"] for run in runs for line in run.metrics), default=0)
     content = [
@@ -126,6 +125,23 @@ def render(folders: Sequence[Path]) -> str:
         *map(_about, runs),
     ]
     return page(title, f"{steps} steps · {', '.join(run.identity['run_id'] for run in runs)}", content)
+
+
+def names_of_folders(folders: Sequence[Path]) -> list[str]:
+    """Return the shortest ends of paths that tell folders apart, such as the runs `seed-0` of several experiments.
+
+    >>> names_of_folders([Path("/a/x/seed-0"), Path("/a/y/seed-0"), Path("/a/y/seed-1")])
+    ['x/seed-0', 'y/seed-0', 'seed-1']
+    """
+    parts = [folder.absolute().parts for folder in folders]
+    names = [each[-1] for each in parts]
+    for length in range(2, max(map(len, parts), default=0) + 1):
+        same = {name for name in names if names.count(name) > 1}
+        names = [
+            "/".join(each[-length:]).replace("//", "/") if name in same else name
+            for name, each in zip(names, parts, strict=True)
+        ]
+    return names
 
 
 def _results(runs: Sequence[Recorded]) -> str:
@@ -166,6 +182,8 @@ def _interval(run: Recorded, metric: str, step: int, unit: Unit) -> str:
 
 def _curves(runs: Sequence[Recorded]) -> str:
     names = legend([(run.name, run.color) for run in runs]) if len(runs) > 1 else ""
+    if len(runs) > COLORS:
+        names += paragraph(f"There are {COLORS} colours: whoever points at a curve sees which run it is.", "muted")
     recorded = list(dict.fromkeys(name for run in runs for line in run.metrics for name in line))
     named = [name for name in recorded if name not in ABOUT]
     known = [name for name in named if any(_drawn(run, name) for run in runs)]
@@ -193,9 +211,11 @@ def _chart(runs: Sequence[Recorded], metric: str, *, small: bool = False) -> str
             drawn.append(Line(label=run.name, color=run.color, points=sorted(curve.items()), thin=True))
         drawn.append(Line(label=run.name, color=run.color, points=sorted(smoothed(curve).items())))
     unit, label = Unit.of(metric), f"{metric} by step"
+    recorded, shown = (sum(len(each(run, metric)) for run in runs) for each in (Recorded.curve, _drawn))
+    caption = f"without {recorded - shown} of {recorded} values, which are not finite" if shown < recorded else ""
     if small:
-        return figure(lines(drawn, unit=unit, label=label, small=True), title=metric)
-    return figure(both(lambda width: lines(drawn, unit=unit, label=label, width=width)), title=metric)
+        return figure(lines(drawn, unit=unit, label=label, small=True), caption, metric)
+    return figure(both(lambda width: lines(drawn, unit=unit, label=label, width=width)), caption, metric)
 
 
 def _time(runs: Sequence[Recorded]) -> str:

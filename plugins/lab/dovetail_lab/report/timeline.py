@@ -16,7 +16,7 @@ from dovetail.spans import TRAINER, Span
 from dovetail_lab.recorded import LARGEST as LARGEST_STEP
 from dovetail_lab.recorded import LATEST
 from dovetail_lab.report.charts import DIGIT, WIDTH, Frame, both, color
-from dovetail_lab.report.numbers import number, share
+from dovetail_lab.report.numbers import Unit, number, share
 from dovetail_lab.report.page import escape, figure, legend, paragraph, section
 
 FILE: Final = "spans.jsonl"
@@ -181,7 +181,7 @@ def _chart(timeline: Timeline, step: Step, label: str, width: float) -> str:
         height=60 + LANE * len(drawn_lanes),
         left=left if width == WIDTH else min(left, 90.0),
     )
-    drawn = [frame.columns("seconds since its beginning", number, grid=True)]
+    drawn = [frame.columns("seconds since its beginning", Unit(), grid=True)]
     for row, (lane, spans) in enumerate(drawn_lanes):
         top = frame.top + 4 + LANE * row
         drawn.append(f'<text x="{frame.left - 8:.0f}" y="{top + 14:.0f}" class="end">{escape(lane)}</text>')
