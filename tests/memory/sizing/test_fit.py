@@ -8,6 +8,7 @@ from tests.core.training.tiny import TINY
 from dovetail.cli import main
 from dovetail.config import load
 from dovetail.devices.mesh import Devices
+from dovetail.errors import DovetailWarning
 from dovetail.protocols import DoesNotFit, Settled
 from dovetail.step.algorithm import assemble
 from dovetail.training.models import Models
@@ -71,6 +72,14 @@ def test_what_is_set_is_kept():
     assert found.micro_batch_size == 8
     assert found.mode.endswith("attention dense")
     assert choice(1024, "model.decoder.remat=full").mode == "remat full, attention auto"
+
+
+def test_rows_that_the_devices_cannot_divide_are_said(recwarn):
+    for rows, devices in ((8, 1), (8, 4), (4, 4)):
+        fit._tell_of_repeated_work(rows, devices)
+    assert not recwarn.list
+    with pytest.warns(DovetailWarning, match=r"micro_batch_size = 6 is not a multiple of the 4 devices .* set it to 8"):
+        fit._tell_of_repeated_work(6, 4)
 
 
 def test_no_choice_is_larger_than_a_mini_batch():

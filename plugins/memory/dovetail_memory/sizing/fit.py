@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,7 +19,7 @@ from flax import nnx
 
 from dovetail.config import Choice, Config
 from dovetail.devices.mesh import Devices
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, DovetailWarning
 from dovetail.progress import in_bytes
 from dovetail.protocols import DoesNotFit, Settled, Traits, Weights
 from dovetail.registry import REQUIRED
@@ -96,6 +97,8 @@ def _choose(step: Footprint) -> Settled | None:
     if step.least() > may:  # a trace of an update takes seconds for a large model
         return None
     given = step.config.train.micro_batch_size
+    if given:
+        _tell_of_repeated_work(given, step.devices.parts)
     most = min(given, work.rows) if given else work.choose(graphdef, weights, step.devices.parts)
     chunks = _positions(nnx.merge(graphdef, *weights).vocab_size, may)
     modes = _modes(nnx.merge(graphdef, *weights))
@@ -111,6 +114,18 @@ def _choose(step: Footprint) -> Settled | None:
         if found:
             return found
     return _frugal(step)
+
+
+def _tell_of_repeated_work(rows: int, devices: int) -> None:
+    """Warn of a micro-batch whose rows the devices cannot divide: each of them computes all of it."""
+    if rows % devices:
+        warnings.warn(
+            f"train.micro_batch_size = {rows} is not a multiple of the {devices} devices that divide the rows of a"
+            " batch (mesh.fsdp): each of them computes all rows, as slowly as one; leave it unset, or set it to"
+            f" {-(-rows // devices) * devices}",
+            DovetailWarning,
+            stacklevel=2,
+        )
 
 
 def _largest(step: Footprint, most: Settled, least: int, work: Work, allowed: int) -> Settled | None:
