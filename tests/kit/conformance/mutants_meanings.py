@@ -125,6 +125,13 @@ def within_a_bound(
     return jnp.where(mask, jnp.clip(returns - clean(old_values, mask), -bound, bound), 0.0), returns
 
 
+@caught_by("advantage", "bounds_both_sides")
+@dovetail.declares(beyond_scores=True)
+def bounded_above_alone(token_rewards, old_values, mask, *, bound: POSITIVE = 0.2):
+    returns = returns_to_go(clean(token_rewards, mask), mask, 1.0)
+    return jnp.where(mask, jnp.minimum(returns - clean(old_values, mask), bound), 0.0), returns
+
+
 @caught_by("advantage", "every_number_counts")
 @dovetail.declares(beyond_scores=True)
 def forgets_a_discount_of_a_narrow_range(
@@ -174,6 +181,15 @@ def success_is_one_unless_said_otherwise(
 ):
     """token_rewards - malus / n where scores < success_at, which is 1 if it is None; n the tokens of mask."""
     failed = scores < (1.0 if success_at is None else success_at)
+    share = malus / jnp.maximum(mask.sum(axis=1, keepdims=True), 1)
+    return jnp.where(mask, clean(token_rewards, mask) - jnp.where(failed[:, None], share, 0.0), 0.0)
+
+
+@caught_by("reward_shaping", "reaching_it_is_success")
+def success_is_above_one_unless_said_otherwise(
+    token_rewards, scores, mask, *, success_at: float | None = None, malus: AT_LEAST_ZERO = 0.5
+):
+    failed = scores <= (1.0 if success_at is None else success_at)
     share = malus / jnp.maximum(mask.sum(axis=1, keepdims=True), 1)
     return jnp.where(mask, clean(token_rewards, mask) - jnp.where(failed[:, None], share, 0.0), 0.0)
 

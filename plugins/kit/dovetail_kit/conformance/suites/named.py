@@ -13,7 +13,7 @@ from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject, allows, said_of
 from dovetail_kit.conformance.suites.directions import EPSILON
-from dovetail_kit.conformance.suites.hyperparameters import tries
+from dovetail_kit.conformance.suites.hyperparameters import off_by_default, tries
 
 BONUS: Final = re.compile(r"^((entropy_)?bonus(_(coef|coefficient|weight|scale))?|entropy_(coef|coefficient|weight))$")
 FLOOR: Final = re.compile(r"^(floor|entropy_floor|min_entropy)$")
@@ -187,11 +187,13 @@ def reaching_it_is_success(subject: Subject) -> None:
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
-    if SUCCESS not in subject.floats:
-        raise Inapplicable(f"'{SUCCESS}' is {subject.params[SUCCESS]!r}, not a float")
-    bound = float(subject.floats[SUCCESS])
+    offered = [subject.params[SUCCESS], *off_by_default(subject.component, SUCCESS)]
+    bound = next((float(value) for value in offered if isinstance(value, int | float)), None)
+    if bound is None:
+        raise Inapplicable(f"'{SUCCESS}' is {subject.params[SUCCESS]!r}, not a number")
+    given = {SUCCESS: np.float32(bound)} if subject.params[SUCCESS] is None else {}
     found = [
-        case.run(batch.with_scores(fields, np.full(batch.ROWS, bound + off)))
+        case.run(batch.with_scores(fields, np.full(batch.ROWS, bound + off)), subject.floats | given)
         for off in (-1e-3 * max(1.0, abs(bound)), 0.0, 1e-3 * max(1.0, abs(bound)))
     ]
     below, at, above = (
