@@ -35,6 +35,7 @@ WITH_CONTROLS = (
     "limits",
     "loops",
     "manners",
+    "meanings",
     "named",
     "phrases",
     "pulls",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import threading
+from pathlib import Path
 from typing import Any, ClassVar
 
 import attrs
@@ -247,6 +250,17 @@ def test_a_broken_engine_fails_its_check(sound, name):
     check(attrs.evolve(whose, open=lambda: Sound(whose.open(), case.weights)))
     with pytest.raises(AssertionError):
         check(attrs.evolve(whose, open=lambda: engine(whose.open(), case.weights)))
+
+
+def test_every_refusal_says_what_was_seen():
+    """Without pytest's rewriting, which leaves out what is installed for editing, a bare assertion says nothing."""
+    bare = [
+        f"{file.name}:{node.lineno}"
+        for file in sorted(Path(inspect.getfile(EngineCase)).parent.glob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Assert) and node.msg is None
+    ]
+    assert bare == []
 
 
 @pytest.mark.slow

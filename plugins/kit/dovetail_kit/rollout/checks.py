@@ -47,6 +47,11 @@ def _assert_reported(
     )
 
 
+def _assert_of_version(completions: Completions, version: int) -> None:
+    versions = set(completions.versions.flat)
+    assert versions == {version}, f"completions are said to be of the versions {versions}, not of {version} alone"
+
+
 def check_shapes_and_types(case: EngineCase) -> None:
     """Arrays are numpy arrays with one row per completion; `logps` is float32.
 
@@ -54,12 +59,16 @@ def check_shapes_and_types(case: EngineCase) -> None:
     """
     drawn = case.generate(case.open(), RANDOM)
     rows = PROMPTS * SAMPLES
-    assert drawn.tokens.shape == drawn.mask.shape == drawn.logps.shape == drawn.versions.shape == (rows, MAX_TOKENS)
-    assert drawn.finish.shape == (rows,)
-    assert drawn.support is None, "nobody has asked for it"
-    assert all(isinstance(array, np.ndarray) for array in attrs.astuple(drawn) if array is not None)
-    assert [array.dtype.kind for array in (drawn.tokens, drawn.mask, drawn.versions)] == ["i", "b", "i"]
-    assert drawn.logps.dtype == np.float32
+    assert drawn.support is None, "`support` is not None, and nobody has asked for it"
+    told = {name: array for name, array in attrs.asdict(drawn, recurse=False).items() if array is not None}
+    other = {name: type(array).__name__ for name, array in told.items() if not isinstance(array, np.ndarray)}
+    assert not other, f"not numpy arrays: {other}"
+    expected = dict.fromkeys(("tokens", "mask", "logps", "versions"), (rows, MAX_TOKENS)) | {"finish": (rows,)}
+    shapes = {name: told[name].shape for name in expected}
+    assert shapes == expected, f"shapes of {shapes} instead of {expected}"
+    kinds = {name: told[name].dtype.kind for name in ("tokens", "mask", "versions")}
+    assert kinds == {"tokens": "i", "mask": "b", "versions": "i"}, f"the kinds of types are {kinds}, not i, b and i"
+    assert drawn.logps.dtype == np.float32, f"logps are in {drawn.logps.dtype}, not in float32"
 
 
 def check_reported_logps(case: EngineCase) -> None:
@@ -109,7 +118,8 @@ def check_the_support_is_kept(case: EngineCase) -> None:
     for sampling in (cut for cut in CUTS if cut.top_k is not None):
         drawn = engine.generate(*case.prompts(), make_keys(), sampling, keep_support=True)
         assert drawn.support is not None, "it is asked for"
-        assert drawn.support.shape == (*drawn.tokens.shape, sampling.top_k)
+        shape = (*drawn.tokens.shape, sampling.top_k)
+        assert drawn.support.shape == shape, f"the support has shape {drawn.support.shape} instead of {shape}"
         logits = case.logits(drawn, case.weights)
         every = np.arange(logits.shape[-1])
         shape = (*drawn.tokens.shape, len(every))
@@ -136,7 +146,8 @@ def check_the_choices_are_kept(case: EngineCase) -> None:
     prompts, mask = (np.repeat(array, SAMPLES, axis=0) for array in case.prompts())
     tokens, seen = (np.concatenate(pair, axis=1) for pair in ((prompts, drawn.tokens), (mask, drawn.mask)))
     kept = np.concatenate([drawn.prompt_choices, drawn.choices], axis=1)
-    assert kept.shape == (*tokens.shape, each)
+    shape = (*tokens.shape, each)
+    assert kept.shape == shape, f"the choices of prompts and completions have shape {kept.shape} instead of {shape}"
     none = jnp.full(kept.shape, -1, kept.dtype)
     own = np.asarray(jax.jit(lambda tokens, seen: model(tokens, seen, choices=none)[2])(tokens, seen))
     read = seen & np.append(seen[:, 1:], np.zeros((len(seen), 1), bool), axis=1)
@@ -213,7 +224,8 @@ def check_eos_is_kept(case: EngineCase) -> None:
         assert (tokens[length - 1] in case.tokenizer.eos_ids) == (finish == "eos"), (
             "the EOS is cut off, or `finish` does not say so"
         )
-        assert set(tokens[length:]) <= {case.tokenizer.pad_id}
+        after = set(tokens[length:].tolist()) - {case.tokenizer.pad_id}
+        assert not after, f"after the end there are the ids {after}, and not only padding"
         assert not logps[length:].any(), "log-probabilities outside the mask"
 
 
@@ -226,7 +238,8 @@ def check_length_limit(case: EngineCase) -> None:
     full = case.generate(engine, RANDOM)
     for limit in (1, 3):
         short = case.generate(engine, attrs.evolve(RANDOM, max_tokens=limit))
-        assert short.tokens.shape[1] == limit
+        width = short.tokens.shape[1]
+        assert width == limit, f"with max_tokens = {limit} completions have {width} columns"
         np.testing.assert_array_equal(short.truncated, full.mask.sum(axis=1) + full.truncated > limit)
         if case.claims.get("batch_invariant"):
             np.testing.assert_array_equal(short.tokens, full.tokens[:, :limit])
@@ -246,9 +259,10 @@ def check_stop_strings(case: EngineCase) -> None:
         length = int(mask.sum())
         end = next((n for n in range(1, length + 1) if stop in decode(tokens[:n].tolist())), None)
         assert int(drawn.mask[number].sum()) == (end or length), f"row {number}, stop string {stop!r}"
-        assert drawn.finish[number] == ("stop" if end else full.finish[number])
+        finish, meant = drawn.finish[number], "stop" if end else full.finish[number]
+        assert finish == meant, f"row {number}, stop string {stop!r}: its `finish` is {finish!r} instead of {meant!r}"
         np.testing.assert_array_equal(drawn.tokens[number, : end or length], tokens[: end or length])
-    assert "stop" in drawn.finish
+    assert "stop" in drawn.finish, f"no completion ends with the stop string {stop!r}"
 
 
 def check_sync(case: EngineCase) -> None:
@@ -258,12 +272,12 @@ def check_sync(case: EngineCase) -> None:
     """
     engine = case.open()
     before = case.generate(engine, RANDOM)
-    assert set(before.versions.flat) == {0}
+    _assert_of_version(before, 0)
     engine.sync(case.other, version=7)
     after = case.generate(engine, RANDOM)
     assert set(before.versions.flat) == {0}, "a sync relabels completions that were drawn before it"
-    assert set(after.versions.flat) == {7}
-    assert np.any(after.tokens != before.tokens)
+    _assert_of_version(after, 7)
+    assert np.any(after.tokens != before.tokens), "other weights give the same completions"
     _assert_reported(case, after, RANDOM, case.other)
     engine.sync(case.weights, version=8)
     assert_same(case, case.generate(engine, RANDOM), before)
@@ -284,7 +298,7 @@ def check_long_prompts_after_a_sync(case: EngineCase) -> None:
     for version, weights in ((7, case.other), (8, case.weights)):
         engine.sync(weights, version=version)
         drawn = engine.generate(*prompt, keys, RANDOM)
-        assert set(drawn.versions.flat) == {version}
+        _assert_of_version(drawn, version)
         _assert_reported(case, drawn, RANDOM, weights, prompt)
     assert_same(case, drawn, before)
 
@@ -301,7 +315,7 @@ def check_another_thread(case: EngineCase) -> None:
     with ThreadPoolExecutor(1) as other:
         assert_same(case, here, other.submit(case.generate, engine, RANDOM).result())
         other.submit(engine.sync, case.other, 3).result()
-        assert set(other.submit(case.generate, engine, RANDOM).result().versions.flat) == {3}
+        _assert_of_version(other.submit(case.generate, engine, RANDOM).result(), 3)
         other.submit(engine.sync, case.weights, 4).result()
     assert_same(case, case.generate(engine, RANDOM), here)
 
@@ -316,10 +330,11 @@ def check_in_flight(case: EngineCase) -> None:
     engine, waiting = cast("Any", case.open()), [(case.other, 5)]
     drawn = engine.generate(*case.prompts(), make_keys(), RANDOM, newer=lambda: waiting.pop() if waiting else None)
     assert not waiting, "newer weights were not asked for"
-    assert set(drawn.versions[drawn.mask]) <= {0, 5}
+    versions = set(drawn.versions[drawn.mask].tolist())
+    assert versions <= {0, 5}, f"tokens are said to be of the versions {versions}, and there are 0 and 5"
     assert np.all(np.diff(np.where(drawn.mask, drawn.versions, 5), axis=1) >= 0), "older weights after newer ones"
     assert_of_their_versions(case, drawn, drawn, RANDOM)
-    assert set(case.generate(engine, RANDOM).versions.flat) == {5}
+    _assert_of_version(case.generate(engine, RANDOM), 5)
 
 
 def check_failing_prompt(case: EngineCase) -> None:
@@ -336,8 +351,8 @@ def check_failing_prompt(case: EngineCase) -> None:
         drawn = engine.generate(tokens, mask, keys, RANDOM)
     failed = np.repeat(np.arange(PROMPTS) == 1, SAMPLES)
     np.testing.assert_array_equal(drawn.finish == "error", failed)
-    assert not drawn.mask[failed].any()
-    assert not drawn.logps[failed].any()
+    assert not drawn.mask[failed].any(), "the mask of a completion that failed is not empty"
+    assert not drawn.logps[failed].any(), "a completion that failed has log-probabilities"
     if case.claims.get("batch_invariant"):
         np.testing.assert_array_equal(drawn.tokens[~failed], whole.tokens[~failed])
     assert (case.generate(engine, RANDOM).finish != "error").all(), "the engine does not recover"

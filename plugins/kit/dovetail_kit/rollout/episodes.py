@@ -97,7 +97,8 @@ def check_logps_of_episodes(case: EngineCase) -> None:
         engine.sync(weights, version)
         tape, _ = play(case, engine)
         assert tape.turns.max() == TURNS - 1, f"no episode has {TURNS} turns"
-        assert set(tape.versions[tape.mask]) == {version}
+        versions = set(tape.versions[tape.mask].tolist())
+        assert versions == {version}, f"tokens are said to be of the versions {versions}, not of {version} alone"
         far = furthest(case, tape, weights)
         assert far <= case.tolerance, f"log-probabilities of version {version} are {far:.2g} away, {TURNS} turns"
 

@@ -13,7 +13,7 @@ from dovetail.registry import Component
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase
 from dovetail_kit.conformance.check import Failed, Inapplicable, check
-from dovetail_kit.conformance.subject import Subject
+from dovetail_kit.conformance.subject import Subject, allows
 from dovetail_kit.conformance.suites.batches import kept_tokens
 from dovetail_kit.conformance.suites.directions import EPSILON, FAR_OFF, ROW
 
@@ -23,6 +23,8 @@ SHORT, FULL = 3, 7
 VALUES = frozenset({"values", "old_values"})
 DISCOUNT = re.compile(r"gamma|discount")
 CAP = re.compile(r"(upper|cap|ceiling|highest)(_|$)|^max(imum)?_")
+IN_NATS = re.compile(r"(^|_)(log|kl|divergence|entropy)(_|$)")
+"""In the name of a bound, that it bounds no weight but its logarithm, or what a token is rejected by."""
 COST = re.compile(r"(^|_)(cost|penalty)$")
 FLIPS = 4
 """How often a verdict on groups of equal scores may change between 0 and 1; a band of scores has two ends."""
@@ -78,7 +80,7 @@ def a_larger_discount_reaches_further(subject: Subject) -> None:
     case = ArrayCase.of(subject)
     fields = case.fields()
     first, last = np.flatnonzero(fields["mask"][ROW])[[0, -1]]
-    for name in _own(subject, DISCOUNT):
+    for name in (name for name in _own(subject, DISCOUNT) if all(allows(case.component, name, x) for x in (0.5, 0.9))):
         reach = []
         for value in (0.5, 0.9):
             floats = subject.floats | {name: np.float32(value)}
@@ -112,6 +114,8 @@ def a_discount_of_zero_sees_nothing_later(subject: Subject) -> None:
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
+    if not all(allows(subject.component, name, 1e-6) for name in _own(subject, DISCOUNT)):
+        raise Inapplicable("its discounts cannot be about zero")
     floats = subject.floats | {name: np.float32(1e-6) for name in _own(subject, DISCOUNT)}
     first, last = np.flatnonzero(fields["mask"][ROW])[[0, -1]]
     places = []
@@ -121,7 +125,8 @@ def a_discount_of_zero_sees_nothing_later(subject: Subject) -> None:
             moved[ROW, first + 1 : last + 1] = value
             found = case.run(fields | {name: moved}, floats).value
             low, high = found[SHORT, 0], found[FULL, 0]  # a place between two others, which whitening leaves as it is
-            places.append(float((found[ROW, first] - low) / (high - low)))
+            # two that are equal, at a bound perhaps, are no scale
+            places.append(float((found[ROW, first] - low) / (high - low if abs(high - low) > EPSILON else 1.0)))
         if not abs(places[-1] - places[-2]) < 1e-3 * max(1.0, abs(places[-1])):
             raise Failed(f"later {name} of 3 or -3 change the advantage of the first token")
 
@@ -140,13 +145,13 @@ def every_value_counts(subject: Subject) -> None:
     fields = case.fields()
     for token in np.flatnonzero(fields["mask"][ROW]):
         found = []
-        for value in (3.0, -3.0):
+        for value in (30.0, -30.0):  # beyond the returns, on which side of them a bounded advantage may depend alone
             changed = {name: fields[name].copy() for name in VALUES & fields.keys()}
             for values in changed.values():
                 values[ROW, token] = value
             found.append(case.run(fields | changed).value[ROW])
         if np.allclose(*found, atol=1e-6):
-            raise Failed(f"a value of 3 or of -3 at [{ROW}, {token}] makes no difference to any advantage")
+            raise Failed(f"a value of 30 or of -30 at [{ROW}, {token}] makes no difference to any advantage")
 
 
 @check(
@@ -222,13 +227,14 @@ def _weight(case: ArrayCase, fields: batch.Fields, gap: float) -> float:
     fix="Take the smaller of the two: jnp.minimum(ratio, upper).",
 )
 def stays_below_its_cap(subject: Subject) -> None:
-    """Where the sampler is far off, no weight is above a hyperparameter called `upper`, `cap` or `max_...`.
+    """Where the sampler is far off, no weight is above a hyperparameter called `upper`, `cap` or `max_...`; one whose
+    name says log, kl, divergence or entropy is in nats, and bounds something else.
 
     With the larger of the two instead of the smaller, one token may weigh as much as all others together.
     """
-    caps = _own(subject, CAP)
+    caps = {name: value for name, value in _own(subject, CAP).items() if not IN_NATS.search(name)}
     if not caps:
-        raise Inapplicable("its bound is not a number")
+        raise Inapplicable("it has no bound of the weights that is a float")
     case = ArrayCase.of(subject)
     fields = case.fields()
     for gap in (1.0, FAR_OFF, -FAR_OFF):
@@ -277,7 +283,8 @@ def costs_cost(subject: Subject) -> None:
     case = ArrayCase.of(subject)
     fields = case.fields()
     for name, value in _own(subject, COST).items():
-        more = 2 * value + 0.5 if value >= 0 else 2 * value - 0.5  # a cost may be given as a negative number
+        # a cost may be given as a negative number, and be a share, which is at most 1
+        more = next((x for x in _costlier(value) if allows(subject.component, name, x)), value)
         before, after = (
             np.where(fields["mask"], case.run(fields, subject.floats | {name: np.float32(x)}).value, 0).sum(axis=1)
             for x in (value, more)
@@ -288,6 +295,11 @@ def costs_cost(subject: Subject) -> None:
                 f"with '{name}' = {more:g} instead of {value:g} the rewards of completion {row} rise by"
                 f" {after[row] - before[row]:.6g}"
             )
+
+
+def _costlier(value: float) -> tuple[float, ...]:
+    sign = 1.0 if value >= 0 else -1.0
+    return (2 * value + sign * 0.5, sign * 1.0) if abs(value) < 1 else (2 * value + sign * 0.5,)
 
 
 @check("reward_shaping", reads=["truncated"], fix="Penalise where `truncated` is true, not where it is false.")

@@ -255,18 +255,27 @@ def keeps_what_it_was_given(subject: Subject) -> None:
 
 @check("advantage", reads=["greedy_scores"], unless="not_monotone", fix="Subtract greedy_scores: they are a baseline.")
 def the_greedy_score_is_a_baseline(subject: Subject) -> None:
-    """A better greedy completion of its prompt raises no advantage of a completion, and lowers some.
+    """Better greedy completions raise no advantage, and lower some; if advantages are whitened, a better one of a
+    single prompt lowers the sum of its completions' advantages.
 
     Added instead of subtracted, it rewards whatever is sampled where the policy is good already.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
+    whitened = bool(subject.declared.get("whitened"))  # then what is added to all scores of the batch cancels out
+    better = (np.array(batch.GROUP_IDS) == batch.GROUP_IDS[ROW]) | (not whitened)
     low, high = (
-        np.where(fields["mask"], case.run(fields | {"greedy_scores": np.full(batch.ROWS, score, np.float32)}).value, 0)
-        for score in (0.0, 1.0)
+        np.where(fields["mask"], case.run(fields | {"greedy_scores": scores}).value, 0)
+        for scores in (np.zeros(batch.ROWS, np.float32), better.astype(np.float32))
     )
     gain = (high - low).sum(axis=1)
-    if gain.max() > EPSILON or not gain.min() < -EPSILON:
+    if whitened:
+        if not gain[better].sum() < -EPSILON:
+            raise Failed(
+                f"with greedy scores of 1 instead of 0 for one prompt the advantages of its completions change by"
+                f" {gain[better].sum():.6g} in all"
+            )
+    elif gain.max() > EPSILON or not gain.min() < -EPSILON:
         row = int(np.argmax(gain))
         raise Failed(
             f"with greedy scores of 1 instead of 0 the advantages of completion {row} change by {gain[row]:.6g}"

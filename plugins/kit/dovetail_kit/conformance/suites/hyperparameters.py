@@ -194,11 +194,15 @@ def numbers_of(subject: Subject) -> dict[str, Any]:
 def others(component: Component, name: str, value: Any) -> tuple[Any, ...]:
     """Return other values of a number that its annotation allows."""
     hint = component.hints[name]
+    limits = bounds(hint)
+
+    def allowed(numbers: Iterable[Any]) -> tuple[Any, ...]:
+        return tuple(x for x in numbers if x != value and all(limit.holds(x) for limit in limits))
+
     if isinstance(value, int) and float not in {plain(option) for option in union_of(plain(hint))}:
-        found: tuple[Any, ...] = tuple(dict.fromkeys((value + 1, 2 * value + 3, value // 2, 1, 2, 30, 0)))
-    else:
-        found = (0.5 * value, 2 * value + 0.1, 0.0, 0.9, 30.0)
-    return tuple(x for x in found if x != value and all(bound.holds(x) for bound in bounds(hint)))
+        return allowed(dict.fromkeys((value + 1, 2 * value + 3, value // 2, 1, 2, 30, 0)))
+    # a range may be so narrow that none of these is in it, as for a discount above 0.9
+    return allowed((0.5 * value, 2 * value + 0.1, 0.0, 0.9, 30.0)) or allowed((value + x.limit) / 2 for x in limits)
 
 
 def tries(subject: Subject, name: str) -> tuple[float, ...]:

@@ -19,8 +19,8 @@ BOTH_SIDES: Final = re.compile(r"^(bound|clamp|clip|clip_value|limit)$")
 SIDE: Final = re.compile(r"(?:^|_)(positive|pos|negative|neg)(?:_|$)")
 DELTA: Final = re.compile(r"^(huber_)?delta$|^huber$")
 TOKENS: Final = re.compile(r"^max(imum)?_(completion_)?(tokens|length)$")
-OF_KIND: Final = {"advantage": "scores", "reward_shaping": "token_rewards"}
-"""What is moved far away to see a bound."""
+OF_KIND: Final = {"advantage": ("scores", "token_rewards"), "reward_shaping": ("token_rewards",), "kl": ("logps",)}
+"""What is moved far away to see a bound: the first of these that is read."""
 FAR: Final = 1e3
 STRIDE, JUMP = 0.05, 4.0
 """Steps of an error, and how many times those beside it a change must be to be a jump."""
@@ -49,11 +49,13 @@ def bounds_both_sides(subject: Subject) -> None:
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
-    name = OF_KIND.get(subject.component.kind, "logps")
-    if name not in fields:
-        raise Inapplicable(f"it does not read {name}")
+    read = [name for name in OF_KIND[subject.component.kind] if name in fields]
+    if not read:
+        raise Inapplicable(f"it reads no {' or '.join(OF_KIND[subject.component.kind])}")
+    name = read[0]
     rows = np.arange(batch.ROWS) % 2 == 0  # of a group some alone, as its advantages are differences
-    where = rows if name == "scores" else True
+    of_some = rows.reshape(-1, *[1] * (fields[name].ndim - 1))
+    where = of_some if subject.component.kind == "advantage" else True
     for bound, most in _floats(subject, BOTH_SIDES).items():
         up, down = (
             np.where(

@@ -114,7 +114,7 @@ def extremes(subject: Subject) -> None:
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
-    variable = next((name for name in ("logps", "values") if name in case.variables), case.variable)
+    variable = next((name for name in ("logps", "values") if name in case.variables), None) or case.variable
     signs = (1.0, -1.0) if "advantages" in fields else (1.0,)
     for shift in SHIFTS:
         for sign in signs:

@@ -10,11 +10,12 @@ import numpy as np
 from dovetail.registry import Component
 from dovetail_kit.conformance import batch
 from dovetail_kit.conformance.case import ArrayCase
-from dovetail_kit.conformance.check import Failed, check
+from dovetail_kit.conformance.check import Failed, Inapplicable, check
 from dovetail_kit.conformance.subject import Subject, allows, said_of
 from dovetail_kit.conformance.suites.directions import EPSILON
+from dovetail_kit.conformance.suites.hyperparameters import off_by_default, tries
 
-BONUS: Final = re.compile(r"^((entropy_)?bonus(_\w+)?|entropy_(coef|coefficient|weight|bonus))$")
+BONUS: Final = re.compile(r"^((entropy_)?bonus(_(coef|coefficient|weight|scale))?|entropy_(coef|coefficient|weight))$")
 FLOOR: Final = re.compile(r"^(floor|entropy_floor|min_entropy)$")
 BONUS_IN_WORDS: Final = re.compile(r"\bbonus\b", re.IGNORECASE)
 DIVERGENCE: Final = re.compile(r"(^|_)kl$")
@@ -77,15 +78,20 @@ def what_is_called_a_bonus_raises_entropy(subject: Subject) -> None:
     fix="Take old_logps - logps, or exp(x) - 1 - x with x = logps - old_logps: the samples are the old policy's.",
 )
 def a_divergence_is_positive(subject: Subject) -> None:
-    """A metric called `..._kl` is not negative where all tokens that were sampled have become less likely.
+    """A metric called `..._kl` is not negative where all tokens that were sampled have become less likely, unless it
+    compares with the reference or the sampler.
 
     With the sign turned, the curve falls as the policy moves away, and a limit on it is never reached.
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
-    result = case.run(fields | {"logps": (fields["old_logps"] - np.float32(0.5)).astype(np.float32)})
+    less_likely = fields | {"logps": (fields["old_logps"] - np.float32(0.5)).astype(np.float32)}
+    result = case.run(less_likely)
+    others = [name for name in ("ref_logps", "rollout_logps") if name in fields]
+    apart = case.run(less_likely | {name: (fields[name] - np.float32(0.5)).astype(np.float32) for name in others})
     for name, metric in result.metrics.items():
-        if DIVERGENCE.search(name):
+        # one estimate of a divergence from another policy is log π - log π_ref, which falls with log π
+        if DIVERGENCE.search(name) and np.array_equal(metric, apart.metrics[name], equal_nan=True):
             seen = float(np.mean(metric[fields["mask"]] if metric.shape == fields["mask"].shape else metric))
             if seen < -EPSILON:
                 raise Failed(
@@ -125,7 +131,7 @@ def begins_and_ends(subject: Subject) -> None:
         for progress, name in ((1.0, first), (0.0, last)):
             fields = case.fields() | {"progress": np.float32(progress)}
             value = subject.floats[name]
-            moved = next((value * by for by in (0.5, 2.0) if allows(subject.component, name, float(value * by))), value)
+            moved = next(iter(tries(subject, name)), value)
             before, after = (case.run(fields, subject.floats | {name: np.float32(v)}) for v in (value, moved))
             pairs = [(before.value, after.value), *((g, after.gradients[n]) for n, g in before.gradients.items())]
             if not all(np.allclose(ours, theirs, atol=1e-6) for ours, theirs in pairs):
@@ -148,16 +154,13 @@ def a_floor_is_below(subject: Subject) -> None:
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
-    for name in _floors(subject.component):
-        floor = np.float32(subject.params[name])
-        pulls = [
-            float(
-                case.run(fields | {"entropy": np.where(fields["mask"], max(floor * by, 0.0), 0).astype(np.float32)})
-                .gradients["entropy"]
-                .sum()
-            )
-            for by in (0.25, 4.0)
-        ]
+    for name in (name for name in _floors(subject.component) if name in subject.floats):
+        floor = subject.floats[name]
+        levels = (np.where(fields["mask"], max(floor * by, 0.0), 0).astype(np.float32) for by in (0.25, 4.0))
+        gradients = [case.run(fields | {"entropy": level}).gradients["entropy"] for level in levels]
+        if not any(gradient.any() for gradient in (*gradients, case.run(fields).gradients["entropy"])):
+            continue  # it learns nothing through the entropy: it may be the floor of a weight
+        pulls = [float(gradient.sum()) for gradient in gradients]
         if pulls[0] > min(pulls[1], 0) - EPSILON:
             raise Failed(
                 f"with '{name}' = {floor:g} the gradients by entropy add up to {pulls[0]:.6g} where it is"
@@ -184,9 +187,13 @@ def reaching_it_is_success(subject: Subject) -> None:
     """
     case = ArrayCase.of(subject)
     fields = case.fields()
-    bound = float(subject.params[SUCCESS])
+    offered = [subject.params[SUCCESS], *off_by_default(subject.component, SUCCESS)]
+    bound = next((float(value) for value in offered if isinstance(value, int | float)), None)
+    if bound is None:
+        raise Inapplicable(f"'{SUCCESS}' is {subject.params[SUCCESS]!r}, not a number")
+    given = {SUCCESS: np.float32(bound)} if subject.params[SUCCESS] is None else {}
     found = [
-        case.run(batch.with_scores(fields, np.full(batch.ROWS, bound + off)))
+        case.run(batch.with_scores(fields, np.full(batch.ROWS, bound + off)), subject.floats | given)
         for off in (-1e-3 * max(1.0, abs(bound)), 0.0, 1e-3 * max(1.0, abs(bound)))
     ]
     below, at, above = (

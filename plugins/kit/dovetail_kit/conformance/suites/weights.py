@@ -29,7 +29,8 @@ from dovetail_kit.conformance.suites.models import (
 PROMPT = 5
 STACK = 4
 """Vectors that a parameter may consist of, each of which learns."""
-STEP = 0.01
+STEP, STEPS = 0.01, 4
+"""The length of a step along the gradients, and at how many points they are taken."""
 LENGTHS: Final = (0.02, 0.01)
 """How far differences are taken, as a share of the size of a parameter: twice, to see that the loss is smooth there."""
 SMOOTH, ROUGH, FLOOR, SMALL = 0.02, 0.03, 0.01, 0.1
@@ -94,27 +95,33 @@ def _loss_of(model: Any) -> tuple[Callable[[Any], Any], Any]:
 
 @check("model", slow=True, fix="Look for jax.lax.stop_gradient, and for a parameter that is read nowhere.")
 def every_parameter_learns(subject: Subject) -> None:
-    """Every parameter has a finite gradient that is not zero, at the start or after one step along the others', and so
-    has each vector of a stack of a few, such as the scales of a layer's norms.
+    """Every parameter has a finite gradient that is not zero, at the start or after up to three steps along the
+    others', and so has each vector of a stack of a few, such as the scales of a layer's norms.
 
     With a parameter frozen by mistake, training looks normal, but is worse. One that feeds only a projection which
-    begins at zero learns from the second step on.
+    begins at zero learns from the second step on; and from the third, if the logits begin at zero, too.
     """
     made = make_model(subject)
     chooses = bool(getattr(made, "choices", 0))  # such as experts, which need not all be chosen
     loss, params = _loss_of(made)
-    gradient = jax.jit(jax.grad(loss))
-    first = gradient(params)
-    moved = jax.tree.map(lambda value, slope: value - (STEP * slope).astype(value.dtype), params, first)
-    found, later = (jax.tree.leaves_with_path(nnx.to_pure_dict(each)) for each in (first, gradient(moved)))
-    for (path, leaf), (_, second) in zip(found, later, strict=True):
-        name = jax.tree_util.keystr(path)
-        finite(leaf, f"the gradient by {name}")
-        if not np.asarray(leaf, np.float32).any() and not np.asarray(second, np.float32).any():
+    for name, leaves in _gradients_of_steps(jax.jit(jax.grad(loss)), params).items():
+        finite(leaves[0], f"the gradient by {name}")
+        if not leaves.any():
             raise Failed(f"the gradient by {name} is zero everywhere")
-        for row in range(leaf.shape[0] if leaf.ndim == 2 and leaf.shape[0] <= STACK and not chooses else 0):
-            if not np.asarray(leaf[row], np.float32).any() and not np.asarray(second[row], np.float32).any():
+        for row in range(leaves.shape[1] if leaves.ndim == 3 and leaves.shape[1] <= STACK and not chooses else 0):
+            if not leaves[:, row].any():
                 raise Failed(f"the gradient by {name}[{row}] is zero everywhere")
+
+
+def _gradients_of_steps(gradient: Callable[[Any], Any], params: Any) -> dict[str, np.ndarray]:
+    """Return the gradients of each array by its path, in float32, at the start and after each of a few steps."""
+    found: dict[str, list[np.ndarray]] = {}
+    for _ in range(STEPS):
+        slopes = gradient(params)
+        params = jax.tree.map(lambda value, slope: value - (STEP * slope).astype(value.dtype), params, slopes)
+        for path, leaf in jax.tree.leaves_with_path(nnx.to_pure_dict(slopes)):
+            found.setdefault(jax.tree_util.keystr(path), []).append(np.asarray(leaf, np.float32))
+    return {name: np.stack(leaves) for name, leaves in found.items()}
 
 
 @check("model", slow=True, fix="Let gradients through: look for jax.lax.stop_gradient in what outputs depend on.")
@@ -188,6 +195,8 @@ def logits_in_full_precision(subject: Subject) -> None:
         raise Inapplicable("its parameters are not in float32")
     hidden = jax.random.normal(jax.random.key(0), (4, model.width))
     logits = np.asarray(model.logits(hidden))
+    if not logits.any():
+        raise Inapplicable("its logits begin at zero, which any type holds")
     if np.array_equal(logits, logits.astype(jnp.bfloat16).astype(np.float32)):
         raise Failed("every logit is a number of bfloat16")
 
@@ -223,14 +232,10 @@ def learns_through_the_prefix(subject: Subject) -> None:
 
 @check("adapter", slow=True, unless="loaded", fix="Read every parameter that is added, or add it to fewer layers.")
 def all_of_it_learns(subject: Subject) -> None:
-    """Everything that it adds has a gradient that is not zero, at first or after one step along the others'.
+    """Everything that it adds has a gradient that is not zero, at first or after up to three steps along the others'.
 
     What is added and read nowhere costs memory, and an adapter that skips a part of its matrices learns less.
     """
-    gradient, added = gradient_of_adapter(subject)
-    first = gradient(added)
-    moved = jax.tree.map(lambda value, slope: value - (STEP * slope).astype(value.dtype), added, first)
-    found, later = (jax.tree.leaves_with_path(nnx.to_pure_dict(each)) for each in (first, gradient(moved)))
-    for (path, leaf), (_, second) in zip(found, later, strict=True):
-        if not np.asarray(leaf, np.float32).any() and not np.asarray(second, np.float32).any():
-            raise Failed(f"the gradient by {jax.tree_util.keystr(path)} is zero everywhere")
+    for name, leaves in _gradients_of_steps(*gradient_of_adapter(subject)).items():
+        if not leaves.any():
+            raise Failed(f"the gradient by {name} is zero everywhere")
