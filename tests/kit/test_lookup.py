@@ -98,6 +98,8 @@ def test_a_word_that_means_nothing(words, said):
         ("report_to", "run.sinks "),
         ("dual clip", "policy_loss.ppo.clip_c "),
         ("max_completion_length", "sampling.max_tokens "),
+        ("DPOConfig", "rollout.recorded.columns "),
+        ("direct preference optimization", "loss_term.dpo "),
     ],
 )
 def test_other_libraries_words_are_found(words, first):

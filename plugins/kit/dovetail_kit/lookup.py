@@ -154,14 +154,15 @@ def _line(setting: Setting) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return words in lower case, without what separates the parts of names.
+    """Return words in lower case and one spelling, without what separates the parts of names.
 
-    >>> _plain("train.max_grad_norm")
-    'train max grad norm'
+    >>> _plain("train.max_grad_norm"), _plain("Optimisation"), _plain("normalised noise")
+    ('train max grad norm', 'optimization', 'normalized noise')
     """
-    return re.sub(r"[\W_]+", " ", text.lower()).strip()
+    words = re.sub(r"[\W_]+", " ", text.lower()).strip()
+    return re.sub(r"is(?=ation)|(?<=al|im)is(?=e|ing)", "iz", words)
 
 
 def _advice(word: str) -> str:
-    plain = _plain(word)
+    plain = " ".join(re.findall(r"[^\W_]+", word.lower()))
     return f" `dovetail search {plain}` looks for words." if plain else ""
