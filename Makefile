@@ -17,6 +17,9 @@ ENVIRONMENTS ?= "gymnasium>=1.0" "mcp>=2.0" "openenv-core>=0.3" "textarena>=0.7"
 # Data frames, in which notebooks read the records of runs.
 FRAMES ?= "pandas>=2.2" "polars>=1.0"
 
+# Images of containers often set it. Each of the hundreds of processes that tests start would compile all sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: quickstart smollm2 atlas test test-slow test-all test-example test-vllm check format docs site clean
 
 quickstart: $(STAMP)  ## train a tiny model from scratch on arithmetic: warm start, then GRPO

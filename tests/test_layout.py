@@ -11,6 +11,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.core.training.tiny import TINY
+from tests.programs import shared
 
 from dovetail.registry import Component, current
 
@@ -158,9 +160,8 @@ def test_no_assertion_does_anything():
 
 @pytest.mark.slow
 def test_a_run_without_assertions_is_the_same(tmp_path):
-    cut = "sft.steps=2", "train.steps=2", "eval.every=1", "eval.examples=20", "run.sinks=()"
-    sets = [part for setting in cut for part in ("--set", setting)]
-    environment = os.environ | {"PYTHONPATH": "", "JAX_PLATFORMS": "cpu"}
+    sets = [part for setting in (*TINY, "sft.steps=2", "train.steps=2") for part in ("--set", setting)]
+    environment = os.environ | shared() | {"PYTHONPATH": "", "JAX_PLATFORMS": "cpu"}
     for name, options in (("usual", []), ("optimised", ["-O"])):
         command = [sys.executable, *options, "-m", "dovetail", "train", "quickstart"]
         done = subprocess.run(

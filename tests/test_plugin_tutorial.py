@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.core.training.tiny import TINY
+from tests.programs import shared
 
 PAGE = (Path(__file__).parents[1] / "docs" / "plugins.md").read_text()
 SMALLER = [part for override in (*TINY, "train.steps=2", "sft.steps=2") for part in ("--set", override)]
@@ -41,7 +42,7 @@ def environment(tmp_path_factory):
         "JAX_PLATFORMS": "cpu",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     }
-    return place, os.environ | variables
+    return place, os.environ | shared() | variables
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ MEMORY = Path(__file__).parents[2] / "benchmarks" / "memory.py"
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # tests/memory/test_liveness.py compares the plan of this update with what XLA allocates
 def test_the_plan_is_within_15_percent_of_what_is_measured():
     command = [sys.executable, str(MEMORY), "plan", "W1"]
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=1200).stdout

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tests.programs import shared
 
 from dovetail.registry import discover
 
@@ -101,7 +102,7 @@ def test_its_own_tests_pass_and_it_conforms(installed, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "pyproject.toml", "--rootdir", "."],
         cwd=EXAMPLE,
-        env=os.environ | {"PYTHONPATH": f"{EXAMPLE}{os.pathsep}{tmp_path}"},
+        env=os.environ | shared() | {"PYTHONPATH": f"{EXAMPLE}{os.pathsep}{tmp_path}"},
         capture_output=True,
         text=True,
         check=False,

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from tests.core.training.tiny import TINY
+from tests.programs import shared
 
 PROGRAM = [sys.executable, "-m", "dovetail"]
 SECONDS = 300
@@ -27,6 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="on
 
 def dovetail(command, folder):
     environment = {"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu", "XLA_FLAGS": os.environ.get("XLA_FLAGS", "")}
+    environment |= shared()
     return subprocess.run(
         [*PROGRAM, *shlex.split(command)], env=environment, cwd=folder, capture_output=True, text=True,
         timeout=SECONDS, check=False,

@@ -7,6 +7,7 @@ import tomllib
 
 import pytest
 from tests.distribution import write_distribution
+from tests.programs import shared
 
 from dovetail.cli import main
 from dovetail.errors import ConfigError
@@ -52,7 +53,9 @@ def test_what_is_added_is_registered_tested_and_conforms(package, monkeypatch):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "not resumes"],
         cwd=package,
-        env=os.environ | {"PYTHONPATH": str(package), "XDG_CACHE_HOME": str(package / "cache"), "JAX_PLATFORMS": "cpu"},
+        env=os.environ
+        | shared()
+        | {"PYTHONPATH": str(package), "XDG_CACHE_HOME": str(package / "cache"), "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
         check=False,

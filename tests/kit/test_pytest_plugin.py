@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.programs import shared
 
 GOOD = '''
 import dovetail
@@ -50,7 +51,9 @@ def acme(tmp_path):
 
     def run(*arguments, parts=FINE, program=("-m", "pytest"), **environment):
         (site / "acme" / "parts.py").write_text(parts)
-        known = os.environ | {"PYTHONPATH": str(site), "XDG_CACHE_HOME": str(tmp_path / "cache")} | environment
+        known = (
+            os.environ | shared() | {"PYTHONPATH": str(site), "XDG_CACHE_HOME": str(tmp_path / "cache")} | environment
+        )
         command = [sys.executable, *program, *arguments]
         return subprocess.run(command, cwd=work, env=known, capture_output=True, text=True, check=False)
 

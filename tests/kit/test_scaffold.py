@@ -11,6 +11,7 @@ from typing import Protocol
 
 import pytest
 from tests.distribution import write_distribution
+from tests.programs import shared
 
 import dovetail_kit
 from dovetail.cli import main
@@ -76,7 +77,9 @@ def test_every_package_passes_its_tests_and_conforms(packages):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, f"--rootdir={packages}", *names, *tests],
         cwd=packages,
-        env=os.environ | {"PYTHONPATH": path, "XDG_CACHE_HOME": str(packages / "cache"), "JAX_PLATFORMS": "cpu"},
+        env=os.environ
+        | shared()
+        | {"PYTHONPATH": path, "XDG_CACHE_HOME": str(packages / "cache"), "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
         check=False,
@@ -230,7 +233,9 @@ def test_packages_with_such_names_pass_their_tests(tmp_path):
             *tests,
         ],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path, "XDG_CACHE_HOME": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"},
+        env=os.environ
+        | shared()
+        | {"PYTHONPATH": path, "XDG_CACHE_HOME": str(tmp_path / "cache"), "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
         check=False,

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.programs import shared
 
 from dovetail.cli import main
 from dovetail.errors import DovetailError
@@ -85,7 +86,7 @@ def test_files_conform(files):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *named],
         cwd=files,
-        env=os.environ | {"XDG_CACHE_HOME": str(files / "cache"), "JAX_PLATFORMS": "cpu"},
+        env=os.environ | shared() | {"XDG_CACHE_HOME": str(files / "cache"), "JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
         check=False,

@@ -147,15 +147,15 @@ UPDATES = {
     "recomputed": (model(remat="full", tied=False), 4096, 64, 64, 16),
     "long": (model(remat="dots_no_batch"), 4096, 1024, 1024, 8),
     "one micro-batch": (model(remat="none"), 4096, 64, 64, 32),
-    "SmolLM2": (model(layers=8, remat="none", **SMOLLM2), 49_152, 128, 128, 8),
+    "SmolLM2": (model(layers=3, remat="none", **SMOLLM2), 49_152, 128, 128, 8),
     "SmolLM2, LoRA, bfloat16": (
-        [*model(layers=8, remat="none", **SMOLLM2, **HALF), "train.adapter=lora", "adapter.lora.rank=16"],
+        [*model(layers=3, remat="none", **SMOLLM2, **HALF), "train.adapter=lora", "adapter.lora.rank=16"],
         49_152,
         128,
         128,
         8,
     ),
-    "SmolLM2, DoRA, bfloat16": ([*model(layers=8, remat="none", **SMOLLM2, **HALF), *DORA], 49_152, 128, 128, 8),
+    "SmolLM2, DoRA, bfloat16": ([*model(layers=3, remat="none", **SMOLLM2, **HALF), *DORA], 49_152, 128, 128, 8),
 }
 
 

@@ -26,11 +26,14 @@ LONG = (1, 2048)
 """One row, whose prompt and completion have so many tokens."""
 MESHES = ((1, 1, 1), (8, 1, 1), (1, 1, 2), (4, 1, 2), (1, 2, 1), (1, 4, 1), (2, 2, 2))
 FULL = ("train.policy_loss=ppo", "train.kl_coef=0.1", "train.advantage=gae", "train.mini_batch_size=8")
+LORA = ("train.adapter=lora", "adapter.lora.rank=2")
+DORA = (*LORA, "adapter.lora.weight_decomposed=True")
 VARIANTS = {
     "full": FULL,
-    "lora": (*FULL, "train.adapter=lora", "adapter.lora.rank=2"),
-    "dora": (*FULL, "train.adapter=lora", "adapter.lora.rank=2", "adapter.lora.weight_decomposed=True"),
+    "lora": (*FULL, *LORA),
+    "dora": (*FULL, *DORA),
     "sorted by length": (*FULL, "train.length_buckets=2"),
+    "dora, sorted by length": (*FULL, *DORA, "train.length_buckets=2"),
     "packed": (*FULL, "train.length_buckets=2", "train.packing=True", "train.mini_batch_size=None"),
 }
 PLAIN = ("train.optimizer=sgd", "train.lr=1.0", "train.max_grad_norm=1e9", "train.lr_schedule=constant")

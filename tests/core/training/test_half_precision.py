@@ -42,7 +42,10 @@ def test_bfloat16_parameters_learn_as_float32_ones(tmp_path):
     "adapter",
     [
         pytest.param((), marks=pytest.mark.slow, id="all"),
-        pytest.param(("train.adapter=lora", "adapter.lora.rank=2"), marks=pytest.mark.slow, id="lora"),
+        # whose factors "dora" has beside its magnitudes
+        pytest.param(
+            ("train.adapter=lora", "adapter.lora.rank=2"), marks=[pytest.mark.slow, pytest.mark.exhaustive], id="lora"
+        ),
         pytest.param(DORA, marks=pytest.mark.slow, id="dora"),
     ],
 )

@@ -24,7 +24,7 @@ LONGER = (
     "train.epochs=2",
 )
 AHEAD = ("train.staleness=2", "train.correction=['tis_token']")
-KILLS = 4
+KILLS = 2
 PATIENCE_SECONDS = 600
 """A start takes ten seconds of a core; beside a dozen other programs on two cores, one took more than 180 seconds."""
 
@@ -83,7 +83,7 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path, more):
     chance = random.Random(7)
     points = sorted(chance.sample(range(1, total - 1), KILLS))
     deaths = sum(kill_after(killed, more, records, chance.uniform(0, 0.3)) for records in points)
-    assert deaths >= KILLS - 1
+    assert deaths
     finish(killed, more)
     for name in ("metrics.jsonl", "samples.jsonl", "eval.jsonl"):
         assert (killed / name).read_bytes() == (undisturbed / name).read_bytes()

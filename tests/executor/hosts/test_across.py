@@ -29,6 +29,14 @@ def trained(record):
     return {name: value for name, value in record.items() if not name.startswith(("mismatch/", "phase"))}
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A folder, which is read alone, of two processes that nothing has disturbed."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert [status for status, _ in ended(start_several(folder, 2, KILLED))] == [0, 0]
+    return folder
+
+
 def ended_by_killing(processes, victim, metrics, lines):
     """Kill one of two processes once so many lines are written; return how each ended."""
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -83,14 +91,12 @@ def test_several_processes_do_not_sample_ahead_with_an_engine_among_them(tmp_pat
 
 
 @pytest.mark.slow
-def test_replicas_of_process_0_sample_for_all_processes_and_evaluate(tmp_path):
-    sets = (*TINY, "mesh.fsdp=2", "sft.steps=0", "train.steps=2")
-    found = ended(start_several(tmp_path / "fleet", 2, (*sets, "rollout.vanilla.replicas=2")))
-    found += ended(start_several(tmp_path / "alone", 2, sets))
-    assert [status for status, _ in found] == [0] * 4, found
-    fleet, alone = records(tmp_path / "fleet"), records(tmp_path / "alone")
+def test_replicas_of_process_0_sample_for_all_processes_and_evaluate(tmp_path, undisturbed):
+    found = ended(start_several(tmp_path / "fleet", 2, (*KILLED, "rollout.vanilla.replicas=2")))
+    assert [status for status, _ in found] == [0, 0], found
+    fleet, alone = records(tmp_path / "fleet"), records(undisturbed)
     assert [trained(record) for record in fleet] == [trained(record) for record in alone]
-    assert sum("eval/accuracy" in record for record in fleet) == 2
+    assert sum("eval/accuracy" in record for record in fleet) == 5
 
 
 @pytest.mark.slow
@@ -110,41 +116,37 @@ def test_a_server_of_process_0_is_probed_and_samples_from_what_all_processes_tra
 
 @pytest.mark.slow
 def test_a_server_samples_ahead_of_two_processes_which_go_on_bit_for_bit(tmp_path):
-    drawer, one, two, killed = Drawer(), tmp_path / "one", tmp_path / "two", tmp_path / "killed"
+    drawer, one, killed = Drawer(), tmp_path / "one", tmp_path / "killed"
     with FakeVllm(draw=drawer.draw, load=drawer.load) as server:
         ahead = ("train.staleness=2", "train.correction=('tis_token',)", "train.steps=6", "run.checkpoint_every=1")
         sets = (*TINY, *ahead, "sft.steps=0", "train.rollout=vllm", f"rollout.vllm.url={server.url!r}", "mesh.fsdp=2")
         found = ended([start(one, [], sets, devices=2)])
-        found += ended(start_several(two, 2, sets))
         processes = start_several(killed, 2, sets, more=("--deadline", "8"))
         ended_by_killing(processes, 0, killed / "metrics.jsonl", lines=4)
         found += ended(start_several(killed, 2, sets))
-    assert [status for status, _ in found] == [0] * 5, found
-    assert [trained(record) for record in records(two)] == [trained(record) for record in records(one)]
-    assert [record["staleness/max"] for record in records(two) if "staleness/max" in record] == [0, 1, 2, 2, 2, 2]
-    assert records(killed) == records(two)
-    assert_same_state(killed, two)
+    assert [status for status, _ in found] == [0] * 3, found
+    assert [trained(record) for record in records(killed)] == [trained(record) for record in records(one)]
+    assert [record["staleness/max"] for record in records(killed) if "staleness/max" in record] == [0, 1, 2, 2, 2, 2]
+    assert_same_state(killed, one)
 
 
 @pytest.mark.slow
-def test_two_processes_compute_the_bits_of_one_with_two_devices(tmp_path):
-    one = start(tmp_path / "one", [], (*TINY, "mesh.fsdp=2"), devices=2)
-    found = ended([*start_several(tmp_path / "two", 2, (*TINY, "mesh.fsdp=2")), one])
-    assert [status for status, _ in found] == [0, 0, 0], found
-    one, two = records(tmp_path / "one"), records(tmp_path / "two")
+def test_two_processes_compute_the_bits_of_one_with_two_devices(tmp_path, undisturbed):
+    found = ended([start(tmp_path / "one", [], KILLED, devices=2)])
+    assert [status for status, _ in found] == [0], found
+    one, two = records(tmp_path / "one"), records(undisturbed)
     assert [trained(record) for record in two] == [trained(record) for record in one]
     assert any("mismatch/abs_max" in record for record in two)
     assert all(record.get("mismatch/abs_max", 0.0) < 1e-5 for record in two)
-    assert_same_state(tmp_path / "two", tmp_path / "one")
+    assert_same_state(undisturbed, tmp_path / "one")
     for name in ("parameters.txt", "samples.jsonl", "memory.json", "config.gin"):
-        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
+        assert (undisturbed / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
-def test_a_killed_process_ends_all_and_the_same_command_goes_on_bit_for_bit(tmp_path, victim):
-    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
-    assert [status for status, _ in ended(start_several(undisturbed, 2, KILLED))] == [0, 0]
+def test_a_killed_process_ends_all_and_the_same_command_goes_on_bit_for_bit(tmp_path, victim, undisturbed):
+    killed = tmp_path / "killed"
     processes = start_several(killed, 2, KILLED, more=("--deadline", "8"))
     found = ended_by_killing(processes, victim, killed / "metrics.jsonl", lines=10)
     survivor, said = found[1 - victim]
@@ -164,27 +166,26 @@ def test_a_killed_process_ends_all_and_the_same_command_goes_on_bit_for_bit(tmp_
     "later",
     [{"processes": 1, "devices": 2}, pytest.param({"processes": 4, "devices": 1}, marks=pytest.mark.exhaustive)],
 )
-def test_a_run_goes_on_with_another_number_of_processes_and_another_mesh(tmp_path, later):
-    half = (*TINY, "train.steps=4", "train.kl_coef=0.1", "run.checkpoint_every=2")
-    assert [status for status, _ in ended(start_several(tmp_path / "run", 2, (*half, "mesh.fsdp=2")))] == [0, 0]
-    shutil.copytree(tmp_path / "run", tmp_path / "whole")
+def test_a_run_goes_on_with_another_number_of_processes_and_another_mesh(tmp_path, later, undisturbed):
+    shutil.copytree(undisturbed, tmp_path / "run")
     steps = tmp_path / "run" / "checkpoints" / "steps"
     newest = max(int(step.name) for step in steps.iterdir())
     shutil.rmtree(steps / str(newest))
     count, devices = later["processes"], later["devices"]
     mesh = ("mesh.tp=2", f"mesh.fsdp={count * devices // 2}")
     if count == 1:
-        found = ended([start(tmp_path / "run", [], (*half, *mesh), devices=devices)])
+        found = ended([start(tmp_path / "run", [], (*KILLED, *mesh), devices=devices)])
     else:
-        found = ended(start_several(tmp_path / "run", count, (*half, *mesh), devices=devices))
+        found = ended(start_several(tmp_path / "run", count, (*KILLED, *mesh), devices=devices))
     assert [status for status, _ in found] == [0] * count, found
-    one, two = records(tmp_path / "whole"), records(tmp_path / "run")
+    one, two = records(undisturbed), records(tmp_path / "run")
     assert len(one) == len(two)
     assert [trained(record) for record in two] == [pytest.approx(trained(record), rel=1e-3, abs=1e-6) for record in one]
 
 
 @pytest.mark.slow
-def test_four_processes_with_two_devices_each_train_a_qwen_folder(tmp_path):
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.exhaustive)])
+def test_processes_with_two_devices_each_train_a_qwen_folder(tmp_path, count):
     write(tmp_path / "tiny")
     path = str(tmp_path / "tiny")
     qwen = (
@@ -200,13 +201,13 @@ def test_four_processes_with_two_devices_each_train_a_qwen_folder(tmp_path):
         "train.advantage=gae",
         "critic.model=pretrained",
         "train.kl_coef=0.1",
-        "mesh.fsdp=4",
+        f"mesh.fsdp={count}",
         "mesh.tp=2",
     )
     folder = tmp_path / "run"
-    found = ended(start_several(folder, 4, (*TINY, *qwen), devices=2))
-    assert [status for status, _ in found] == [0] * 4, found
-    one = ended([start(tmp_path / "one", [], (*TINY, *qwen), devices=8)])
+    found = ended(start_several(folder, count, (*TINY, *qwen), devices=2))
+    assert [status for status, _ in found] == [0] * count, found
+    one = ended([start(tmp_path / "one", [], (*TINY, *qwen), devices=2 * count)])
     assert [status for status, _ in one] == [0], one
     pairs = zip(records(folder), records(tmp_path / "one"), strict=True)
     for several, alone in pairs:

@@ -27,6 +27,8 @@ LONG = (
     "task/local_search",
 )
 """What takes several seconds: compiles much, draws many examples, or asks a process with a time limit."""
+STUDIES = ("learns_after_a_failure", "results_belong_to_their_proposals", "zero_is_a_value")
+"""What depends on our side of a study, which sampler `gp` shares with `tpe`; its fits take ten seconds in each."""
 TRACKERS = ("sink.mlflow", "sink.trackio", "sink.wandb")
 """What is installed for slow tests alone; their own deprecation warnings are not ours to mend."""
 OF_VERL = {("gsm8k", "right_whatever_the_number"): "verl removes separators of thousands from the text alone"}
@@ -36,6 +38,8 @@ OF_VERL = {("gsm8k", "right_whatever_the_number"): "verl removes separators of t
 def _marks(component, check) -> list[pytest.MarkDecorator]:
     if component.label in TRACKERS:
         return [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+    if component.label == "sampler.gp" and check.name in STUDIES:
+        return [pytest.mark.slow, pytest.mark.exhaustive]
     long = check.slow or f"{component.kind}/{component.name}::{check.name}".startswith(LONG)
     return [*[pytest.mark.slow] * long, *SAMPLED.get((component.kind, component.name), [])]
 
