@@ -87,3 +87,4 @@ def forget_what_is_compiled():
     maps = Path("/proc/self/maps")
     if next(TESTS) % 20 == 0 and maps.exists() and maps.read_bytes().count(b"\n") > MAPPINGS:
         jax.clear_caches()
+        gc.collect()  # what holds programs in cycles, too
