@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -178,17 +179,28 @@ def test_a_reward_that_is_interrupted_is_an_interruption():
         scorer(raising(KeyboardInterrupt()))(EXAMPLES, COMPLETIONS)
 
 
-SLEEPS = "import asyncio, time\ndef f(completions):\n    time.sleep(9)\nasync def g(completions):\n    await asyncio.sleep(9)\n"
+SLEEPS = """import asyncio; from dovetail.host import slow
+def f(completions):
+    slow.begun.set() or slow.told.wait(120)
+    return [0.0, 1.0]
+async def g(completions):
+    slow.begun.set()
+    while not slow.told.is_set():
+        await asyncio.sleep(0.01)
+    return [0.0, 1.0]
+"""
 
 
 @pytest.mark.parametrize("name", ["f", "g"])
 def test_a_reward_that_sleeps_is_named_while_the_run_waits(name, tmp_path, monkeypatch):
-    (tmp_path / "own.py").write_text(
-        SLEEPS.replace("(9)", "(0.5)").replace("(0.5)\n", "(0.5)\n    return [0.0, 1.0]\n")
-    )
+    (tmp_path / "own.py").write_text(SLEEPS)
     sets = [f"reward.functions.path='{tmp_path}/own.py'", f"reward.functions.name='{name}'"]
     config = load(None, [*TINY, *sets, "train.rewards=['functions']", "eval.success=functions"])
     scores = make_scorer(config)
+    tell, begun, told_it = slow._tell, threading.Event(), threading.Event()
+    monkeypatch.setattr(slow, "begun", begun, raising=False)
+    monkeypatch.setattr(slow, "told", told_it, raising=False)
+    monkeypatch.setattr(slow, "_tell", lambda *about: (begun.wait(120), tell(*about), told_it.set()))
     monkeypatch.setattr(slow, "SLOW_SECONDS", 0.1)
     monkeypatch.setattr(slow, "_TOLD", set())
     said = (

@@ -23,6 +23,7 @@ from dovetail.run.files import hold
 
 BEAT_SECONDS = 5.0
 SILENT_BEATS = 3
+LOOKS_PER_BEAT = 5
 
 
 @attrs.frozen
@@ -80,12 +81,12 @@ def _see_that_silent(path: Path, what: str) -> None:
     who, touched = _read(path)
     if not who or who.get("host") == platform.node():  # here flock is to be trusted
         return
-    host, began, silent = who.get("host"), time.monotonic(), BEAT_SECONDS * SILENT_BEATS
+    host, silent = who.get("host"), BEAT_SECONDS * SILENT_BEATS
     warnings.warn(
         f"{what} was last used on host {host}: waiting {silent:g} s for a sign of that job", DovetailWarning, 3
     )
-    while time.monotonic() - began < silent:
-        time.sleep(BEAT_SECONDS / 5)
+    for _ in range(LOOKS_PER_BEAT * SILENT_BEATS):  # counted: a process that stands still meanwhile has not looked
+        time.sleep(BEAT_SECONDS / LOOKS_PER_BEAT)
         if _read(path) != (who, touched):
             raise RunError(f"{what} is in use on host {host} (process id {who.get('process')})")
 

@@ -118,8 +118,8 @@ class Workers:
         worker: makes a worker from `make`; by default one that is a process of this machine.
 
     >>> with Workers(functools.partial(getattr, int, "__pow__"), processes=1) as workers:
-    ...     workers.map([(2, 3), (9, 9**9), (2, 5)], time_limit=1.0)
-    [8, LATE, 32]
+    ...     workers.map([(2, 3), (2, 5)], time_limit=60), workers.map([(9, 9**9)], time_limit=1.0)
+    ([8, 32], [LATE])
     """
 
     def __init__(

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pytest
+from tests.limits import limit_only
 
 import dovetail
 from dovetail.errors import ConfigError, DovetailWarning, PluginError, RunError
@@ -189,8 +190,9 @@ def wait(a: int, b: int) -> int:
 
 
 @pytest.mark.slow
-def test_a_tool_that_hangs_is_ended_and_other_calls_are_not():
+def test_a_tool_that_hangs_is_ended_and_other_calls_are_not(monkeypatch):
     """The time limit applies to each call separately, within a turn and in other episodes."""
+    limit_only(monkeypatch, "'a': 1,")
     running = begin(
         tools=[Tool(name="add", function=wait, target=wait)],
         samples=2,

@@ -14,7 +14,7 @@ from dovetail_agent.tool.python import Python
 from dovetail_reward._sandbox import outside
 from dovetail_reward._sandbox.outside import FULL, protections
 
-RUN = Python(isolation="any", time_limit=20.0)
+RUN = Python(isolation="any", time_limit=300.0)
 
 
 def say(*cells, tool=RUN):
@@ -31,7 +31,7 @@ def test_names_are_kept_and_earlier_output_is_not_printed_again():
     assert "NameError" in say("x = 4", "x", tool=Python(isolation="any", keep=False))
 
 
-ARRAYS = Python(isolation="any", time_limit=60.0, packages=("numpy",))
+ARRAYS = Python(isolation="any", time_limit=300.0, packages=("numpy",))
 
 
 def test_packages_that_are_named_can_be_imported_and_no_others():
@@ -87,7 +87,6 @@ def test_what_is_raised_is_read_with_its_line_and_the_names_before_it_stay():
 @pytest.mark.parametrize(
     ("code", "settings", "said"),
     [
-        ("print('so far')\nwhile True: pass", {"time_limit": 1.0}, "so far\n(stopped: over 1 seconds)"),
         (
             "for _ in range(10**5): print('x' * 1000)",
             {"output_limit": 5},
@@ -102,11 +101,21 @@ def test_what_is_raised_is_read_with_its_line_and_the_names_before_it_stay():
     ],
 )
 def test_what_goes_wrong_is_told(code, settings, said):
-    tool = Python(isolation="any", **({"time_limit": 20.0} | settings))
+    tool = Python(isolation="any", **({"time_limit": 300.0} | settings))
     result = tool(code, ("y = 7",))
     assert said in result.text or (said == "?" and not result.failed)
     if result.failed:
         assert result.state == ("y = 7",), "it is not run again"
+
+
+def test_what_was_printed_before_the_time_is_up_is_told():
+    for seconds in (1, 60):  # on a busy machine the process may not have printed anything after the first
+        result = Python(isolation="any", time_limit=float(seconds))("print('so far')\nwhile True: pass", ("y = 7",))
+        assert result.text.endswith(f"(stopped: over {seconds} seconds)")
+        assert result.state == ("y = 7",), "it is not run again"
+        if said := result.text.startswith("so far\n"):
+            break
+    assert said
 
 
 @pytest.mark.skipif(protections() != FULL, reason="the kernel ends a process with its parent on Linux alone")

@@ -19,7 +19,7 @@ WHAT = "run folder 'r'"
 @pytest.fixture
 def hosts(monkeypatch, tmp_path):
     """Act as one of two hosts whose disk passes no lock on; return the function that says which, and the file."""
-    monkeypatch.setattr(sole, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(sole, "BEAT_SECONDS", 0.2)
     monkeypatch.setattr(fcntl, "flock", lambda file, how: None)
     at = threading.local()  # the beats of the first host go on while the second one looks
     monkeypatch.setattr(sole.platform, "node", lambda: at.host)
@@ -46,7 +46,7 @@ def test_a_job_on_another_host_is_seen_where_locks_end_at_each(hosts):
     held = hold_alone(path, WHAT)
     be("node2")
     with (
-        pytest.warns(DovetailWarning, match=r"^run folder 'r' was last used on host node1: waiting 0\.3 s for a sign"),
+        pytest.warns(DovetailWarning, match=r"^run folder 'r' was last used on host node1: waiting 0\.6 s for a sign"),
         pytest.raises(RunError, match=rf"^run folder 'r' is in use on host node1 \(process id {os.getpid()}\)$"),
     ):
         hold_alone(path, WHAT)
@@ -54,6 +54,17 @@ def test_a_job_on_another_host_is_seen_where_locks_end_at_each(hosts):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         hold_alone(path, WHAT).close()
+
+
+def test_who_stands_still_while_it_waits_for_a_sign_has_not_waited_for_it(hosts, monkeypatch):
+    be, path = hosts
+    be("node1")
+    held = hold_alone(path, WHAT)
+    be("node2")
+    monkeypatch.setattr(sole.warnings, "warn", lambda *_: time.sleep(1.0))
+    with pytest.raises(RunError, match="is in use on host node1"):
+        hold_alone(path, WHAT)
+    held.close()
 
 
 def test_a_job_killed_on_another_host_keeps_nobody_out(hosts):

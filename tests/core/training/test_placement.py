@@ -69,7 +69,7 @@ AHEAD = (
     "rollout/mesh.first=4",
     "reference/mesh.first=2",
 )
-PATIENCE_SECONDS = 180
+PATIENCE_SECONDS = 600
 
 
 def start(*folders: Path, runs: list[tuple[str, ...]]) -> subprocess.Popen[str]:

@@ -30,7 +30,7 @@ def is_gone(pid: int) -> bool:
 
 
 def until(condition, what: str) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.02)

@@ -7,6 +7,7 @@ import pytest
 from tests.agent.agent_loop.test_tool_agent import ADD, begin, say
 from tests.core.training.tiny import TINY
 from tests.executor.pool import cases
+from tests.limits import limit_only
 
 import dovetail
 from dovetail.config import load
@@ -15,7 +16,7 @@ from dovetail.protocols import Tool
 from dovetail.training.loop import train
 from dovetail_executor.pool.processes import Processes
 
-POOL = Processes(workers=2, seconds=30.0)
+POOL = Processes(workers=2, seconds=300.0)
 
 
 def pooled(function, pool=POOL):
@@ -64,7 +65,8 @@ def test_what_goes_wrong_is_told(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("failed", "score"), [("abstain", None), (-1.0, -1.0)])
-def test_a_late_call_costs_only_its_own_score(failed, score):
+def test_a_late_call_costs_only_its_own_score(failed, score, monkeypatch):
+    limit_only(monkeypatch, "sleep")
     reward = pooled(cases.obey, attrs.evolve(POOL, seconds=1.0, failed=failed))
     scores, metrics = reward(["one", "sleep", "three", "end"])
     assert scores == [3.0, score, 5.0, score]

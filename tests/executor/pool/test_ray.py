@@ -32,7 +32,7 @@ def cluster():
 @pytest.mark.filterwarnings("ignore")  # Ray's own
 def test_rewards_survive_the_loss_of_a_machine(cluster, tmp_path):
     made, nodes = cluster
-    pool = Ray(address=made.address, workers=2, seconds=20.0, wait=30.0)
+    pool = Ray(address=made.address, workers=2, seconds=300.0, wait=300.0)
     reward = cases.component(cases.length).bind(pool=pool)
     given = ["a", "bbb", "cc", "dd"], [0, 0, 1, 1]
     scores, metrics = reward(*given)

@@ -184,7 +184,7 @@ def test_without_landlock_nothing_but_reading_is_open(scene, monkeypatch):
 def test_programs_that_do_not_end_well(user):
     """Those that would go on for ever wait for their time; so several run at a time."""
     with ThreadPoolExecutor(8) as threads:
-        ran = threads.map(lambda case: outcome(case[0], time_limit=1.0 if case[1] == "late" else 20.0), ENDED.values())
+        ran = threads.map(lambda case: outcome(case[0], time_limit=1.0 if case[1] == "late" else 300.0), ENDED.values())
         ended = {name: each.how for name, each in zip(ENDED, ran, strict=True)}
     assert ended == {name: how for name, (_, how) in ENDED.items()}
 

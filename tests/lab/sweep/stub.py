@@ -21,7 +21,9 @@ from dovetail_executor.executor.local import LocalWorkers
 from dovetail_lab.sweep import Planned, Point, Quiet, Space, Store, Terms, Trial, drive
 
 GOOD, SLOW, HANGS, FAILS, DIES, DIES_ONCE, CRASHES = 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7
-STEPS, SLOW_STEPS = 5, 25
+STEPS = 5
+ENOUGH = "enough"
+"""A file in the folder of a sweep; a slow trial goes on until it is there."""
 
 
 def train(config, folder: Path) -> None:
@@ -47,8 +49,9 @@ def train(config, folder: Path) -> None:
             checkpoint = folder / "checkpoints" / "steps" / str(config.sft.steps + step)
             checkpoint.mkdir(parents=True)
             plugin_manager().hook.dovetail_checkpoint(step=step, folder=checkpoint, run=None)
-        time.sleep(0.2 if kind == SLOW else 0.0)
-        if step >= (SLOW_STEPS if kind == SLOW else STEPS):
+        if kind == SLOW:
+            time.sleep(0.05)
+        if (folder.parents[1] / ENOUGH).exists() if kind == SLOW else step >= STEPS:
             return
 
 

@@ -148,12 +148,11 @@ def test_a_trial_of_a_driver_that_died_is_judged_too(tmp_path):
 
 
 def test_a_trial_that_is_given_up_ends_and_the_others_go_on(tmp_path):
-    # the stub's score falls with the learning rate: -0.2 a step for the slow one
-    store, counts = sweep(tmp_path / "s", SLOW, GOOD, stopping=stopping(-0.9))
+    # the stub's score falls with the learning rate: -0.2 a step for the slow one, which does not end by itself
+    store, counts = sweep(tmp_path / "s", SLOW, GOOD, stopping=stopping(-0.9), timeout=300.0)
     assert counts == {"pruned": 1, "done": 1}
     slow = store.trials[0]
     assert store.state(slow).reason.startswith("rule at step ")
-    assert len(store.metrics(slow)) < stub.SLOW_STEPS
 
 
 def misspelt(curve, other) -> bool:

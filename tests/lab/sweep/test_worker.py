@@ -103,24 +103,26 @@ def test_what_a_trial_prints_is_in_its_log(swept):
 @pytest.mark.parametrize("last", [0, 1])
 def test_a_population_that_is_asked_to_end_waits_for_all(tmp_path, monkeypatch, last):
     store = Store.create(tmp_path, plan_trials(None, SETS, POINTS[:2]), {})
-    asked, saved = threading.Event(), []
+    asked, saved, begun = threading.Event(), [], threading.Barrier(3)
 
     def save(store, trial, end_step):
-        asked.wait()
+        begun.wait(120)
+        asked.wait(120)
         if trial == store.trials[last]:
             time.sleep(0.5)
         saved.append(trial)
 
     def ask():
+        begun.wait(120)
         os.kill(os.getpid(), signal.SIGTERM)
         asked.set()
 
     monkeypatch.setattr(worker, "run_trial", save)
-    timer = threading.Timer(0.2, ask)
-    timer.start()
+    asks = threading.Thread(target=ask)
+    asks.start()
     with pytest.raises(KeyboardInterrupt):
         worker.run_population(store, store.trials)
-    timer.join()
+    asks.join()
     assert sorted(saved, key=store.trials.index) == list(store.trials)
 
 
@@ -128,7 +130,7 @@ def test_a_population_that_is_asked_to_end_waits_for_all(tmp_path, monkeypatch, 
 @pytest.mark.skipif(os.name != "posix", reason="signals")
 @pytest.mark.parametrize("together", [1, 2])
 def test_a_worker_that_is_asked_to_end_writes_the_checkpoints_of_its_trials(tmp_path, together):
-    planned = plan_trials(None, [*SETS, "train.steps=3000", "run.checkpoint_every=3000"], POINTS[:together])
+    planned = plan_trials(None, [*SETS, "train.steps=100000", "run.checkpoint_every=100000"], POINTS[:together])
     store = Store.create(tmp_path, planned, {})
     command = [sys.executable, "-m", "dovetail_lab.sweep.worker", str(tmp_path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
@@ -139,7 +141,7 @@ def test_a_worker_that_is_asked_to_end_writes_the_checkpoints_of_its_trials(tmp_
         process.terminate()
         assert process.wait(240) == 128 + signal.SIGTERM, store.last_words(store.trials[0], 20)
     for trial in store.trials:
-        assert store.newest_checkpoint(trial) == 2 + store.metrics(trial)[-1]["step"] < 3000, (
+        assert store.newest_checkpoint(trial) == 2 + store.metrics(trial)[-1]["step"] < 100000, (
             "after two of the warm start"
         )
         assert store.state(trial).status == "interrupted"

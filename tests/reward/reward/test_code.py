@@ -51,7 +51,12 @@ def test_values_that_json_does_not_have():
     assert scores(texts, tests) == [1.0, 1.0, 1.0, 0.0, 0.0]
 
 
-def test_metrics_say_what_went_wrong():
+def test_metrics_say_what_went_wrong(monkeypatch):
+    def ran(source, **options):
+        return run(source, **options | ({} if "while True" in source else {"time_limit": 600.0}))
+
+    run = module.run
+    monkeypatch.setattr(module, "run", ran)
     texts = ["```cpp\nint main() {}\n```", "while True: pass", "print(2)", ""]
     tests = [{"inputs": [""], "outputs": ["2"]}] * 3 + [None]
     found, metrics = Code(time_limit=1.0)(texts, tests)

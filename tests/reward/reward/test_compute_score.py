@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.limits import limit_only
 
 import dovetail
 from dovetail.config import load
@@ -89,7 +90,8 @@ def test_the_columns_that_a_task_lacks_are_all_named_with_their_settings():
 
 
 @pytest.mark.parametrize("late_score", [None, -1.0])
-def test_a_time_limit_stops_what_sleeps_or_is_busy_or_ends(late_score):
+def test_a_time_limit_stops_what_sleeps_or_is_busy_or_ends(late_score, monkeypatch):
+    limit_only(monkeypatch, "sleeps", "is busy")
     texts = ["fine", "sleeps", "is busy", "ends", "fine"]
     scores = score(texts, name="misbehaving", time_limit=1.0, concurrency=3, late_score=late_score)
     assert scores == [1.0, late_score, late_score, late_score, 1.0]
@@ -161,7 +163,7 @@ def test_async_functions_are_awaited_several_at_a_time():
 
 
 def test_async_functions_have_a_time_limit_and_a_rate():
-    scores, metrics = scored(["a", "sleeps"], name="judged", time_limit=0.3, calls_per_second=1000.0)
+    scores, metrics = scored(["at once", "sleeps"], name="judged", time_limit=0.3, calls_per_second=1000.0)
     assert scores == [1.0, None]
     assert metrics["late"] == [0.0, 1.0]
     assert scored(["sleeps"], name="judged", time_limit=0.1, late_score=-1.0)[0] == [-1.0]

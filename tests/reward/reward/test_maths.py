@@ -6,6 +6,7 @@ import importlib.util
 import re
 
 import pytest
+from tests.limits import limit_only
 
 import dovetail
 from dovetail.errors import ConfigError
@@ -306,7 +307,8 @@ def test_math_verify(text, truth, right):
 
 
 @needs_library
-def test_math_verify_bounds_time():
+def test_math_verify_bounds_time(monkeypatch):
+    limit_only(monkeypatch, "9^{9^")
     tower = r"\boxed{9^{9^{9^{9}}}}"
     assert MathVerify(time_limit=1.0)([tower, r"\boxed{3-1}", tower], ["3", "2", "3"]) == [0.0, 1.0, 0.0]
 

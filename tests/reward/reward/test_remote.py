@@ -115,8 +115,10 @@ def test_what_does_not_pass_makes_it_abstain_on_that_batch_alone(server):
 
 
 def test_late_answers_make_it_abstain(server):
-    server.reply = lambda number, question: (time.sleep(1.0), (200, lengths(question)))[1]
+    given_up = threading.Event()
+    server.reply = lambda number, question: (given_up.wait(120), (200, lengths(question)))[1]
     scores, metrics = ask(server, ["a"], timeout=0.1, retries=1)
+    given_up.set()
     assert scores == [None]
     assert metrics["failed"] == [1.0]
 
@@ -164,8 +166,9 @@ def test_the_token_comes_from_the_environment(server, monkeypatch):
 
 @pytest.mark.parametrize("most", [1, 3])
 def test_no_more_requests_at_a_time_than_allowed(server, most):
-    server.reply = lambda number, question: (time.sleep(0.03), (200, lengths(question)))[1]
-    ask(server, ["a"] * 9, batch_size=1, max_concurrency=most)
+    together = threading.Barrier(most)
+    server.reply = lambda number, question: (together.wait(120), (200, lengths(question)))[1]
+    ask(server, ["a"] * 9, batch_size=1, max_concurrency=most, timeout=300.0)
     assert server.most_at_work == most
 
 

@@ -57,7 +57,7 @@ def of(folder, *servers, **params):
 
 def started(folder, replicas, **params):
     """The case of replicas that are processes of ours."""
-    return case("vllm", folder, QWEN2, command=FAKE, replicas=replicas, probe=0.0, start_seconds=20.0, **params)
+    return case("vllm", folder, QWEN2, command=FAKE, replicas=replicas, probe=0.0, start_seconds=300.0, **params)
 
 
 def batch(engine, prompts=16, samples=4):
@@ -95,7 +95,7 @@ def server_of(process):
     return int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0])
 
 
-def until(holds, seconds=30):
+def until(holds, seconds=120):
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "in vain"
@@ -190,7 +190,7 @@ def test_weights_that_a_joiner_still_reads_are_kept_until_it_has_read_them(fakes
 
     def slowly(server, model):
         reads.set()
-        assert goes_on.wait(30)
+        assert goes_on.wait(120)
         assert (model / "config.json").exists()
         start(server, model)
 
@@ -199,7 +199,7 @@ def test_weights_that_a_joiner_still_reads_are_kept_until_it_has_read_them(fakes
         monkeypatch.setattr(VllmServer, "start", slowly)
         engine.host.launcher = engine.host.places = Urls(urls=tuple(server.url for server in fakes))
         member, first = engine.host.add(2), engine.folder
-        assert reads.wait(30)
+        assert reads.wait(120)
         for version in (1, 2):
             engine.sync(each.other, version)
         assert first.exists()
@@ -229,7 +229,7 @@ def test_a_completion_that_is_overdue_is_asked_for_elsewhere_or_fails_alone(fake
         seed = body["seed"]
         asked[seed] += 1
         if seed == always or (seed == once and asked[seed] == 1):
-            done.wait(30)
+            done.wait(120)
         return made_up(prompt, body)
 
     with closing(of(folder, *fakes[:2], connections=4, request_seconds=2.0, restarts=0).open()) as engine:

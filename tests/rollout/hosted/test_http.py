@@ -57,14 +57,14 @@ def test_an_answer_that_points_elsewhere_is_not_followed(monkeypatch):
         serving(answering(302, Location=other)) as url,
         pytest.raises(Refused, match="status 302"),
     ):
-        JsonClient(url, "SOME_KEY").get("/", timeout=30)
+        JsonClient(url, "SOME_KEY").get("/", timeout=120)
     assert elsewhere.asked == [], "the key would have gone with it"
 
 
 def test_an_answer_without_end_is_cut_off(monkeypatch):
     monkeypatch.setattr(http, "LARGEST", 1000)
     with serving(answering(200, b"[" + b"1," * 1000)) as url, pytest.raises(BROKEN, match="more than 1,000 bytes"):
-        JsonClient(url, "").get("/", timeout=30)
+        JsonClient(url, "").get("/", timeout=120)
     with serving(answering(500, b"x" * 1_000_000)) as url, pytest.raises(Refused) as refused:
         JsonClient(url, "").post("/")
     assert len(refused.value.text) <= http.LARGEST_ERROR
@@ -72,13 +72,13 @@ def test_an_answer_without_end_is_cut_off(monkeypatch):
 
 def test_brackets_without_end_are_no_answer():
     with serving(answering(200, b"[" * 100_000)) as url:
-        assert isinstance(JsonClient(url, "").get("/", timeout=30), str)
+        assert isinstance(JsonClient(url, "").get("/", timeout=120), str)
 
 
 def test_a_silent_server_is_given_up():
     class Silent(BaseHTTPRequestHandler):
         def do_GET(self):
-            done.wait(30)
+            done.wait(120)
 
         def log_message(self, *_):
             pass
@@ -108,29 +108,29 @@ def test_an_answer_that_trickles_has_the_same_time_as_any_other():
             JsonClient(url, "").get("/", timeout=0.3)
         client = JsonClient(url, "")
         threading.Timer(0.2, client.close).start()
-        client.get("/", timeout=30)  # what came until it was closed
+        client.get("/", timeout=120)  # what came until it was closed
         done.set()
 
 
 def test_a_server_of_ours_answers_nobody_without_its_token(monkeypatch):
     monkeypatch.setenv(sglang.TOKEN, "secret")
     with serving(sglang.Handler) as url:
-        assert JsonClient(url, "", "secret").get("/health", timeout=30) == {}
+        assert JsonClient(url, "", "secret").get("/health", timeout=120) == {}
         for key in (None, "wrong", "sécret"):
             with pytest.raises((Refused, UnicodeEncodeError)):
-                JsonClient(url, "", key).get("/health", timeout=30)
+                JsonClient(url, "", key).get("/health", timeout=120)
             with pytest.raises((Refused, UnicodeEncodeError)):
-                JsonClient(url, "", key).post("/load", {"folder": "/"}, timeout=30)
+                JsonClient(url, "", key).post("/load", {"folder": "/"}, timeout=120)
     assert sglang.JOBS.empty()
     monkeypatch.delenv(sglang.TOKEN)
     with serving(sglang.Handler) as url, pytest.raises(Refused, match="401"):
-        JsonClient(url, "", "secret").get("/health", timeout=30)
+        JsonClient(url, "", "secret").get("/health", timeout=120)
 
 
 @pytest.mark.parametrize("event", [b"{", b"[1]", b"7", b"null", b"[" * 100_000])
 def test_an_event_that_is_no_object_is_refused(event):
     with serving(answering(200, b'data: {"a": 1}\n\ndata: ' + event + b"\n\n")) as url:
-        events = JsonClient(url, "").stream("/", {}, timeout=30)
+        events = JsonClient(url, "").stream("/", {}, timeout=120)
         assert next(events) == {"a": 1}
         with pytest.raises(Refused, match="an event that is no JSON object: "):
             next(events)
@@ -140,7 +140,7 @@ def test_an_event_that_is_no_object_is_refused(event):
 def test_events_that_end_in_the_middle_are_a_broken_connection(rest):
     """So that a stream that is hung up on for newer weights is not an odd answer."""
     with serving(answering(200, b'data: {"a": 1}\n\n' + rest)) as url:
-        events = JsonClient(url, "").stream("/", {}, timeout=30)
+        events = JsonClient(url, "").stream("/", {}, timeout=120)
         assert next(events) == {"a": 1}
         with pytest.raises(ConnectionResetError):
             next(events)

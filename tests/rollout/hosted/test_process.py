@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dovetail_rollout.hosted import process as module
 from dovetail_rollout.hosted.process import GuardedProcess, first_error, free_port, last_lines
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks processes up in /proc")
@@ -77,6 +78,21 @@ def test_the_status_is_the_commands_and_the_log_stays_if_somebody_has_asked():
     assert process.log.exists()
 
 
+def test_the_status_is_the_commands_also_if_the_guard_ends_while_we_look(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    process = GuardedProcess(("sh", "-c", f"read line < {fifo}; kill -9 $$"), os.environ, "test")
+
+    class Ending:
+        def poll(self):
+            fifo.write_text("now\n")
+            return guard.wait()
+
+    guard, process._process = process._process, Ending()
+    assert process.status == -signal.SIGKILL
+    process.close()
+
+
 LINGERS = (
     "import signal, subprocess, sys, time; print('ValueError: a warning of the start', flush=True);"
     " subprocess.Popen([sys.executable, '-c', 'import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
@@ -85,9 +101,10 @@ LINGERS = (
 
 
 @pytest.mark.slow
-def test_a_killed_process_is_named_as_such_while_its_children_still_run():
+def test_a_killed_process_is_named_as_such_while_its_children_still_run(monkeypatch):
+    monkeypatch.setattr(module, "MOMENT_SECONDS", 120.0)
     process = GuardedProcess((sys.executable, "-c", LINGERS), os.environ, "test")
-    process.wait_for(lambda: len(process.log.read_text().splitlines()) > 2, seconds=20)
+    process.wait_for(lambda: len(process.log.read_text().splitlines()) > 2, seconds=300)
     guard = process._process.pid
     child = int(Path(f"/proc/{guard}/task/{guard}/children").read_text().split()[0])
     os.kill(child, signal.SIGKILL)

@@ -234,8 +234,8 @@ def test_who_lacks_the_token_is_refused_before_anything_is_read(monkeypatch):
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
         for key in (None, "other"):
-            for call in (lambda c: c.get("/health", timeout=5.0), lambda c: c.post("/load", {"folder": "/"})):
+            for call in (lambda c: c.get("/health", timeout=120.0), lambda c: c.post("/load", {"folder": "/"})):
                 with pytest.raises(Refused, match="401"):
                     call(JsonClient(url, "", key))
-        assert JsonClient(url, "", "secret").get("/health", timeout=5.0) == {}
+        assert JsonClient(url, "", "secret").get("/health", timeout=120.0) == {}
         server.shutdown()

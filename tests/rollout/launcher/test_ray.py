@@ -40,7 +40,7 @@ def test_replicas_survive_the_loss_of_a_machine(cluster, tmp_path):
 
     launcher = Ray(address=made.address, strategy="SPREAD")
     each = case(
-        "vllm", tmp_path, QWEN2, command=FAKE, replicas=2, launcher=launcher, probe=0.0, start_seconds=60.0, restarts=2
+        "vllm", tmp_path, QWEN2, command=FAKE, replicas=2, launcher=launcher, probe=0.0, start_seconds=300.0, restarts=2
     )
     with closing(each.open()) as engine:
         members = engine.host.members
@@ -51,7 +51,7 @@ def test_replicas_survive_the_loss_of_a_machine(cluster, tmp_path):
 
         lost = next(number for number, home in homes.items() if home == nodes[0].node_id)
         made.remove_node(nodes[0], allow_graceful=False)
-        until(lambda: not members[lost].host.healthy(), seconds=60)  # its processes end a moment later
+        until(lambda: not members[lost].host.healthy(), seconds=300)  # its processes end a moment later
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             drawn = batch(engine)

@@ -484,7 +484,7 @@ def test_a_server_that_is_not_ours_gets_the_key_of_the_environment_alone(fake, f
 
 
 def started(folder, **params):
-    return of(folder, command=FAKE, start_seconds=20.0, **params)
+    return of(folder, command=FAKE, start_seconds=300.0, **params)
 
 
 def process_of(engine) -> int:
@@ -555,7 +555,7 @@ def test_a_port_that_is_taken_meanwhile_is_replaced(folder, monkeypatch):
 @LINUX
 def test_the_server_computes_in_the_type_of_the_policy_not_in_that_of_its_weights(folder):
     """float32 masters that are trained in bfloat16 are sampled in bfloat16, and written to the server so."""
-    rollout = dovetail.get("rollout", "vllm").bind(folder=str(folder), probe=0.0, command=FAKE, start_seconds=20.0)
+    rollout = dovetail.get("rollout", "vllm").bind(folder=str(folder), probe=0.0, command=FAKE, start_seconds=300.0)
     models(folder, QWEN2)
     maker = Pretrained(path=str(folder), random=True, dtype="bfloat16", param_dtype="float32")
     graphdef, trained, frozen = nnx.split(maker.make(Numbers().vocab_size, rngs=nnx.Rngs(0)), nnx.Param, ...)

@@ -87,7 +87,7 @@ def prefix_tokens(engine):
     """Return how many tokens the server has looked up in its prefix cache so far, and how many it found there."""
     client = engine.host.client
     asked = urllib.request.Request(f"{client.url}/metrics", headers={"Authorization": f"Bearer {client.key}"})
-    with urllib.request.urlopen(asked, timeout=30) as answer:
+    with urllib.request.urlopen(asked, timeout=300) as answer:
         lines = answer.read().decode().splitlines()
     counts = [re.search(rf"^vllm:prefix_cache_{name}_total{{.*}} (\S+)", "\n".join(lines), re.M) for name in COUNTED]
     return np.array([float(count[1]) for count in counts])

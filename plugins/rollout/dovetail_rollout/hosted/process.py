@@ -64,7 +64,8 @@ class GuardedProcess:
     @property
     def status(self) -> int | None:
         """The command's exit status, -N for a signal, or None while it runs; its children may outlive it."""
-        return int(self._told.read_text()) if self._told.exists() else self._process.poll()
+        ended = self._process.poll()  # first: the guard, whose status is another, ends after it has told the command's
+        return int(self._told.read_text()) if self._told.exists() else ended
 
     @property
     def _told(self) -> Path:
