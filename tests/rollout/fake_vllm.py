@@ -31,6 +31,7 @@ def made_up(prompt: list[int], asked: Mapping[str, Any]) -> tuple[list[int], lis
 
 class FakeVllm(ThreadingHTTPServer):
     """The server; `calls` has what it was asked, `answers` replaces answers of routes by (status, body).
+    `arrived` has the routes of all requests as they come, also of those that it has not answered yet.
     It answers as many completions with the statuses in `faults`, or hangs up on them for a status of 0.
 
     It takes `patience` seconds for an answer and `pace` for each part of one that it streams, asks for `key` if there is one, keeps what it was given in `keys`, and its prefix cache is in use as often as `busy` says.
@@ -48,6 +49,7 @@ class FakeVllm(ThreadingHTTPServer):
     ) -> None:
         self.draw, self.load = draw, load
         self.calls: list[tuple[str, Any]] = []
+        self.arrived: list[str] = []
         self.answers: dict[str, tuple[int, Any]] = {}
         self.faults: list[int] = []
         self.patience = 0.0
@@ -127,7 +129,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(data) if data else None
         if not self.is_ours():
             return
-        time.sleep(self.server.patience)
+        patience = self.server.patience
+        self.server.arrived.append(self.path)
+        time.sleep(patience)
         status, answer = self.server.answer(self.path, body)
         if status == 0:
             self.close_connection = True

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from flax import nnx
 from tests.core.training.tiny import TINY
-from tests.rollout.fake_vllm import FakeVllm
-from tests.rollout.hosted.test_fleet import FAKE, LINUX, server_of
+from tests.rollout.fake_vllm import FakeVllm, made_up
+from tests.rollout.hosted.test_fleet import FAKE, LINUX, server_of, until
 from tests.rollout.hosted_case import Drawer, case, models, qwen2
 
 import dovetail
@@ -155,20 +155,20 @@ def test_completions_go_on_under_newer_weights(replicas, stop, fake, folder):
 
 
 def test_a_completion_that_has_not_begun_is_broken_off_too(fake, folder):
-    fake.patience = 1.0
     each = of(folder, url=fake.url)
     with closing(each.open()) as engine:
-        fake.patience = 30.0
-        taken = after(0.2, (each.other, 1))
+        fake.patience, waiting = 600.0, [(each.other, 1)]
+        prompts, keys = each.prompts(), make_keys()
 
         def newer():
-            if found := taken():
-                fake.patience = 0.0
-            return found
+            if not waiting or fake.arrived.count("/v1/completions") < keys.size:
+                return None
+            fake.patience = 0.0
+            return waiting.pop()
 
         began = time.monotonic()
-        drawn = engine.generate(*each.prompts(), make_keys(), RANDOM, newer=newer)
-    assert time.monotonic() - began < 25, "nobody waited for the answers to the first requests"
+        drawn = engine.generate(*prompts, keys, RANDOM, newer=newer)
+    assert time.monotonic() - began < 500, "nobody waited for the answers to the first requests"
     assert set(drawn.versions.flat) == {1}
 
 
@@ -461,9 +461,9 @@ def test_a_busy_server_is_asked_how_it_is(fake, folder, monkeypatch):
     monkeypatch.setattr("dovetail_rollout.hosted.served.HEALTH_SECONDS", 0.02)
     each = of(folder, url=fake.url, restarts=0)
     with closing(each.open()) as engine:
-        fake.patience = 0.2
+        fake.draw = lambda prompt, asked: until(lambda: fake.of("/health")) or made_up(prompt, asked)
         each.generate(engine, RANDOM)
-        assert fake.of("/health")
+        fake.draw = made_up
         fake.patience, fake.answers["/health"] = 60.0, (503, {})
         with pytest.raises(RunError, match="'vllm' is lost: .* it does not answer"):
             each.generate(engine, RANDOM)
@@ -508,7 +508,8 @@ def gone(pid: int) -> bool:
 
 @pytest.mark.slow
 @LINUX
-def test_our_server_is_started_restarted_and_ended(folder):
+def test_our_server_is_started_restarted_and_ended(folder, monkeypatch):
+    monkeypatch.setattr("dovetail_rollout.hosted.process.MOMENT_SECONDS", 120.0)
     each = started(folder, sleep=True, flags=("--max-model-len", "64"))
     engine = each.open()
     log = engine.host.process.log
