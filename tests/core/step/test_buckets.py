@@ -17,6 +17,7 @@ from tests.sampled import sampled
 import dovetail
 from dovetail.config import load
 from dovetail.devices.mesh import AXES, KINDS
+from dovetail.registry import current
 from dovetail.step.algorithm import Sizes, assemble
 from dovetail.step.buckets import Buckets
 from dovetail.step.forward import ValueModel
@@ -27,7 +28,7 @@ GRADIENT = ("train.optimizer=sgd", "train.lr=1.0", "train.max_grad_norm=1e9", "t
 SMALL = (*GRADIENT, "train.lr=0.01")
 """For several updates: after large steps the gradients of some mixtures are so steep that they magnify rounding."""
 SORTED = "train.length_buckets=2"
-WHOLE_GROUPS = ("dpo",)
+WHOLE_GROUPS = tuple(each.name for each in current().components("loss_term") if each.declares.get("whole_groups"))
 """What allows no other micro-batches than of whole groups."""
 NEEDS = {
     "is_weights": "train.correction=tis_token",
