@@ -56,6 +56,7 @@ def start_several(
     devices: int = 1,
     more: Sequence[str] = (),
     own: Sequence[Sequence[str]] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> list[subprocess.Popen[str]]:
     """Start the processes of a run; `own` are overrides that only one of them has, by its number."""
     port = free_port()
@@ -66,6 +67,7 @@ def start_several(
             ["--coordinator", f"127.0.0.1:{port}", "--processes", str(count), "--process", str(index), *more],
             (*overrides, *own[index]),
             devices,
+            variables,
         )
         for index in range(count)
     ]
