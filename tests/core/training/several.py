@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,10 +23,14 @@ PATIENCE_SECONDS = 600
 
 
 def free_port() -> int:
-    """Return a port that nobody has at the moment."""
-    with socket.socket() as tried:
-        tried.bind(("", 0))
-        return tried.getsockname()[1]
+    """Return a port that nobody has at the moment, below those that systems give to connections.
+
+    The process that is to listen on it takes seconds to start, in which another test could have been given one of those.
+    """
+    while True:
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("", port := random.randrange(20_000, 32_000)))
+            return port
 
 
 def start(
