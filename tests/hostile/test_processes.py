@@ -182,7 +182,7 @@ WHILE = {
     # what is looked for in the folder before a signal is sent, what is set for it, and whether a step can be saved
     "it compiles": ("r/metrics.jsonl", (), False),
     "it evaluates": ("scoring", ("train.rewards=['slowly']", "eval.success=slowly"), False),
-    "it writes a checkpoint": ("r/checkpoints/steps/*tmp*", ("run.checkpoint_every=1", "train.steps=400"), True),
+    "it writes a checkpoint": ("r/checkpoints/steps/*tmp*", ("run.checkpoint_every=1",), True),
 }
 
 
@@ -190,12 +190,14 @@ def train(folder, *overrides, environment=TRAINS):
     """Start a training of a tiny model in a folder."""
     (folder / "a.gin").write_text("")
     (folder / "slowly.py").write_text(SLOWLY)
-    sets = [part for override in (*TINY, "sft.steps=0", *overrides) for part in ("--set", override)]
+    sets = [
+        part for override in (*TINY, "sft.steps=0", "train.steps=100000", *overrides) for part in ("--set", override)
+    ]
     return subprocess.Popen(
         [*PROGRAM, "train", "a.gin", "--folder", "r", "--plugin", "slowly.py", *sets],
         env=environment,
         cwd=folder,
-        stdout=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,  # nobody would read a pipe until it has ended
         stderr=subprocess.PIPE,
         text=True,
     )

@@ -75,25 +75,31 @@ def test_a_server_that_cannot_be_used_is_refused_when_the_config_is_read():
         Mcp(command=COMMAND, only=("subtract",)).tools()
 
 
+TRIED = (2, 60)
+"""Seconds for an answer. What a server does can only be told if it was there in time, for which a busy machine may need
+more than the first."""
 AT_START = {
-    ("start", "garbage"): r"no answer within 2 seconds; it wrote '\\x00 garbage', which is not a message of MCP$",
-    ("start", "bytes"): "no answer within 2 seconds; it wrote '\N{REPLACEMENT CHARACTER}{2}', which is not a message",
-    ("start", "half"): "no answer within 2 seconds",
+    ("start", "garbage"): r"no answer within N seconds; it wrote '\\x00 garbage', which is not a message of MCP$",
+    (
+        "start",
+        "bytes",
+    ): "no answer within N seconds; it wrote '\N{REPLACEMENT CHARACTER}{2}', which is not a message",
+    ("start", "half"): "no answer within N seconds",
     ("start", "half and dies"): """it wrote '{"jsonrpc": "2.0", "id":', which is not a message""",
-    ("start", "never"): "no answer within 2 seconds$",
+    ("start", "never"): "no answer within N seconds$",
     ("start", "line without end"): "it wrote a line of more than 16,777,216 bytes",
     ("start", "lines without end"): r"it wrote 'x{80}\.\.\.', which is not a message",
     ("initialize", "number"): "cannot be started: ",
     ("initialize", "dies"): "cannot be started: ",
     ("tools/list", "number"): "does not list its tools: gave an answer of another form",
     ("tools/list", "again"): "does not list its tools: there are more than 100 pages of them",
-    ("tools/list", "never"): "does not list its tools: no answer within 2 seconds",
+    ("tools/list", "never"): "does not list its tools: no answer within N seconds",
     ("tools/list", "dies"): "does not list its tools: ended",
     ("tools/list", "codes"): r"has a tool '\\x1b\[31m\\n'",
     ("tools/list", "schema"): "does not list its tools: gave an answer of another form|arguments of type 5",
 }
 IN_A_CALL = {
-    "garbage": "gave no answer within 2 seconds; it wrote 'garbage', which is not a message of MCP during the call",
+    "garbage": "gave no answer within N seconds; it wrote 'garbage', which is not a message of MCP during the call",
     "number": "gave an answer of another form",
     "half and dies": """ended; it wrote '{"jsonrpc"', which is not a message of MCP during the call of 't'""",
     "gigabytes": "ended; it wrote a line of more than 16,777,216 bytes",
@@ -112,24 +118,32 @@ def one_line(text: str) -> None:
 @pytest.mark.parametrize(("where", "what"), AT_START)
 def test_what_is_no_server_is_refused_in_one_line_and_ended(where, what, capfd):
     command = (sys.executable, ODD_SERVER, where, what)
-    with pytest.raises(ConfigError, match=AT_START[where, what]) as refused:
-        Mcp(command=command, time_limit=2.0).tools()
-    one_line(str(refused.value))
-    assert capfd.readouterr().err == "", "nothing is logged"
-    server(command).close()
-    assert not processes(command)
+    for seconds in TRIED:
+        with pytest.raises(ConfigError) as refused:
+            Mcp(command=command, time_limit=float(seconds)).tools()
+        one_line(str(refused.value))
+        assert capfd.readouterr().err == "", "nothing is logged"
+        server(command).close()
+        assert not processes(command)
+        if re.search(AT_START[where, what].replace("within N ", f"within {seconds} "), str(refused.value)):
+            return
+    pytest.fail(str(refused.value))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", IN_A_CALL)
 def test_an_answer_that_is_none_loses_the_call_and_no_more(what, capfd):
     command = (sys.executable, ODD_SERVER, "tools/call", what)
-    (tool,) = Mcp(command=command, time_limit=2.0).tools()
-    ran = Runner((tool,), 1000)(Call("t", {}), None)
-    assert re.search(IN_A_CALL[what], ran.lost)
-    one_line(ran.lost + ran.text)
+    for seconds in TRIED:
+        Mcp(command=command, time_limit=60.0).tools()  # it has started
+        (tool,) = Mcp(command=command, time_limit=float(seconds)).tools()
+        ran = Runner((tool,), 1000)(Call("t", {}), None)
+        one_line(ran.lost + ran.text)
+        if found := re.search(IN_A_CALL[what].replace("within N ", f"within {seconds} "), ran.lost):
+            break
+    assert found, ran.lost
     if what == "stays":
-        assert ran.text == "error: no answer within 2 seconds"
+        assert ran.text == f"error: no answer within {seconds} seconds"
     if what == "image":
         assert ran.text == "(image)"
     server(command).close()

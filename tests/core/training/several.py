@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,10 +23,14 @@ PATIENCE_SECONDS = 600
 
 
 def free_port() -> int:
-    """Return a port that nobody has at the moment."""
-    with socket.socket() as tried:
-        tried.bind(("", 0))
-        return tried.getsockname()[1]
+    """Return a port that nobody has at the moment, below those that systems give to connections.
+
+    The process that is to listen on it takes seconds to start, in which another test could have been given one of those.
+    """
+    while True:
+        with socket.socket() as tried, suppress(OSError):
+            tried.bind(("", port := random.randrange(20_000, 32_000)))
+            return port
 
 
 def start(
@@ -56,6 +62,7 @@ def start_several(
     devices: int = 1,
     more: Sequence[str] = (),
     own: Sequence[Sequence[str]] = (),
+    variables: Mapping[str, str] = MappingProxyType({}),
 ) -> list[subprocess.Popen[str]]:
     """Start the processes of a run; `own` are overrides that only one of them has, by its number."""
     port = free_port()
@@ -66,6 +73,7 @@ def start_several(
             ["--coordinator", f"127.0.0.1:{port}", "--processes", str(count), "--process", str(index), *more],
             (*overrides, *own[index]),
             devices,
+            variables,
         )
         for index in range(count)
     ]

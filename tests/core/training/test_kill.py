@@ -6,18 +6,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
+from tests.core.training.held import held_at
 from tests.core.training.test_loop import assert_same_parameters
 from tests.core.training.tiny import TINY
 from tests.programs import shared
 
+STEPS = 12
 LONGER = (
     *TINY,
-    "sft.steps=12",
-    "train.steps=12",
+    f"sft.steps={STEPS}",
+    f"train.steps={STEPS}",
     "run.checkpoint_every=3",
     "train.kl_coef=0.1",
     "roles.reference=ema",
@@ -34,8 +37,10 @@ def command(folder: Path, more: Sequence[str]) -> list[str]:
     return [sys.executable, "-m", "dovetail", "train", str(folder.parent / "empty.gin"), "--folder", str(folder), *sets]
 
 
-def start(folder: Path, more: Sequence[str]) -> subprocess.Popen[str]:
-    environment = os.environ | shared(folder.parent / "xla") | {"JAX_PLATFORMS": "cpu"}
+def start(
+    folder: Path, more: Sequence[str], variables: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[str]:
+    environment = os.environ | shared(folder.parent / "xla") | {"JAX_PLATFORMS": "cpu", **variables}
     return subprocess.Popen(
         command(folder, more), env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -50,9 +55,9 @@ def finish(folder: Path, more: Sequence[str]) -> None:
     assert process.returncode == 0, output
 
 
-def kill_after(folder: Path, more: Sequence[str], records: int, more_seconds: float) -> bool:
-    """Kill a run once it has written `records` lines of metrics and a little later; false if it ended before."""
-    process = start(folder, more)
+def kill_after(folder: Path, more: Sequence[str], records: int, more_seconds: float) -> None:
+    """Kill a run once it has written `records` lines of metrics and a little later, after its last step at most."""
+    process = start(folder, more, held_at(STEPS))
     metrics = folder / "metrics.jsonl"
     deadline = time.monotonic() + PATIENCE_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
@@ -62,8 +67,8 @@ def kill_after(folder: Path, more: Sequence[str], records: int, more_seconds: fl
     time.sleep(more_seconds)
     alive = process.poll() is None
     process.send_signal(signal.SIGKILL)
-    process.communicate()
-    return alive
+    said, _ = process.communicate()
+    assert alive, said
 
 
 @pytest.mark.slow
@@ -82,8 +87,8 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path, more):
     total = (undisturbed / "metrics.jsonl").read_bytes().count(b"\n")
     chance = random.Random(7)
     points = sorted(chance.sample(range(1, total - 1), KILLS))
-    deaths = sum(kill_after(killed, more, records, chance.uniform(0, 0.3)) for records in points)
-    assert deaths
+    for records in points:
+        kill_after(killed, more, records, chance.uniform(0, 0.3))
     finish(killed, more)
     for name in ("metrics.jsonl", "samples.jsonl", "eval.jsonl"):
         assert (killed / name).read_bytes() == (undisturbed / name).read_bytes()

@@ -8,10 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
+from tests.core.training.held import held_at
 from tests.core.training.test_loop import assert_same_parameters
 from tests.core.training.tiny import TINY
 from tests.devices import EIGHT
@@ -72,13 +75,20 @@ AHEAD = (
 PATIENCE_SECONDS = 600
 
 
-def start(*folders: Path, runs: list[tuple[str, ...]]) -> subprocess.Popen[str]:
+def start(
+    *folders: Path, runs: list[tuple[str, ...]], variables: Mapping[str, str] = MappingProxyType({})
+) -> subprocess.Popen[str]:
     """Train in a process with eight devices, one run after the other; programs are compiled once for all processes."""
     cache = shared(folders[0].parent / "xla")  # some of these processes are killed
     command = [sys.executable, "-m", "tests.core.training.placed"]
     given = json.dumps([[str(folder), [*ALL, *overrides]] for folder, overrides in zip(folders, runs, strict=True)])
     return subprocess.Popen(
-        [*command, given], env=EIGHT | cache, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*command, given],
+        env=EIGHT | cache | variables,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
@@ -136,7 +146,7 @@ def test_a_killed_run_goes_on_bit_for_bit_in_its_placement(tmp_path: Path, place
     undisturbed, killed, chance = tmp_path / "undisturbed", tmp_path / "killed", random.Random(len(placement))
     more = (*placement, "train.steps=8")
     finish(undisturbed, runs=[more])
-    process = start(killed, runs=[more])
+    process = start(killed, runs=[more], variables=held_at(8))
     deadline = time.monotonic() + PATIENCE_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
         file = killed / "metrics.jsonl"
@@ -144,8 +154,10 @@ def test_a_killed_run_goes_on_bit_for_bit_in_its_placement(tmp_path: Path, place
             break
         time.sleep(0.005)
     time.sleep(chance.uniform(0, 0.1))
+    alive = process.poll() is None
     process.send_signal(signal.SIGKILL)
-    process.communicate()
+    said, _ = process.communicate()
+    assert alive, said
     assert len(metrics(killed)) < len(metrics(undisturbed))
     finish(killed, runs=[more])
     for name in ("metrics.jsonl", "samples.jsonl", "eval.jsonl"):

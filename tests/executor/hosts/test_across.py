@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from tests.core.training.held import held_at
 from tests.core.training.several import PATIENCE_SECONDS, assert_same_state, ended, free_port, start, start_several
 from tests.core.training.tiny import TINY
 from tests.rollout.fake_vllm import FakeVllm
@@ -121,7 +122,7 @@ def test_a_server_samples_ahead_of_two_processes_which_go_on_bit_for_bit(tmp_pat
         ahead = ("train.staleness=2", "train.correction=('tis_token',)", "train.steps=6", "run.checkpoint_every=1")
         sets = (*TINY, *ahead, "sft.steps=0", "train.rollout=vllm", f"rollout.vllm.url={server.url!r}", "mesh.fsdp=2")
         found = ended([start(one, [], sets, devices=2)])
-        processes = start_several(killed, 2, sets, more=("--deadline", "8"))
+        processes = start_several(killed, 2, sets, more=("--deadline", "30"), variables=held_at(6))
         ended_by_killing(processes, 0, killed / "metrics.jsonl", lines=4)
         found += ended(start_several(killed, 2, sets))
     assert [status for status, _ in found] == [0] * 3, found
@@ -147,7 +148,7 @@ def test_two_processes_compute_the_bits_of_one_with_two_devices(tmp_path, undist
 @pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_a_killed_process_ends_all_and_the_same_command_goes_on_bit_for_bit(tmp_path, victim, undisturbed):
     killed = tmp_path / "killed"
-    processes = start_several(killed, 2, KILLED, more=("--deadline", "8"))
+    processes = start_several(killed, 2, KILLED, more=("--deadline", "30"), variables=held_at(8))
     found = ended_by_killing(processes, victim, killed / "metrics.jsonl", lines=10)
     survivor, said = found[1 - victim]
     assert survivor != 0

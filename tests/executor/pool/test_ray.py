@@ -49,7 +49,7 @@ def test_rewards_survive_the_loss_of_a_machine(cluster, tmp_path):
     with pytest.raises(RewardError, match="raised KeyError"):
         obey.bind(pool=pool)(["raise"])
     obey.bind(pool=pool).workers.close()
-    late = attrs.evolve(pool, seconds=1.0, failed="abstain", workers=1)
+    late = attrs.evolve(pool, seconds=20.0, failed="abstain", workers=1)
     assert obey.bind(pool=late)(["sleep", "two"])[0] == [None, 3.0]
     obey.bind(pool=late).workers.close()
 

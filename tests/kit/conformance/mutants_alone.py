@@ -165,5 +165,5 @@ def has_one_drawer(text: str) -> str:
     DRAWER["text"] = text
     if threading.current_thread() is not threading.main_thread():
         with contextlib.suppress(threading.BrokenBarrierError):
-            MEETING.wait(0.2)
+            MEETING.wait(60)
     return DRAWER["text"]

@@ -4,6 +4,7 @@ import re
 import sys
 
 import pytest
+from tests.limits import limit_only
 
 from dovetail.cli import main
 from dovetail.errors import ConfigError
@@ -368,6 +369,7 @@ def hanging(completions):
 def test_a_change_that_hangs_is_ended_with_its_process(file, capsys, monkeypatch):
     monkeypatch.setattr(workers, "cores", lambda: 1)
     monkeypatch.setattr(examination, "SECONDS", 0.5)
+    limit_only(monkeypatch, "(2,)")  # the third change is the one that waits
     file.write_text(HANGING)
     out = told(file, capsys, "--only", "reward.hanging")
     assert "its examples notice 2 of 5 changes" in out

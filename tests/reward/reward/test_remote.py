@@ -167,7 +167,13 @@ def test_the_token_comes_from_the_environment(server, monkeypatch):
 @pytest.mark.parametrize("most", [1, 3])
 def test_no_more_requests_at_a_time_than_allowed(server, most):
     together = threading.Barrier(most)
-    server.reply = lambda number, question: (together.wait(120), (200, lengths(question)))[1]
+
+    def reply(number, question):
+        together.wait(120)
+        time.sleep(0.03)  # in which one more would come, if it may
+        return 200, lengths(question)
+
+    server.reply = reply
     ask(server, ["a"] * 9, batch_size=1, max_concurrency=most, timeout=300.0)
     assert server.most_at_work == most
 

@@ -4,6 +4,7 @@ import signal
 import time
 
 import pytest
+from tests.core.training.held import held_at
 from tests.core.training.several import PATIENCE_SECONDS, assert_same_state, ended, start
 from tests.core.training.tiny import TINY
 from tests.rollout.fake_vllm import FakeVllm
@@ -57,7 +58,7 @@ def test_a_server_samples_ahead_of_two_devices_and_a_killed_run_goes_on_bit_for_
     finish(tmp_path / "one", sets, 1)
     assert_alike(two, tmp_path / "one")
 
-    process, metrics = start(killed, [], (*sets, "mesh.fsdp=2"), 2), killed / "metrics.jsonl"
+    process, metrics = start(killed, [], (*sets, "mesh.fsdp=2"), 2, held_at(STEPS)), killed / "metrics.jsonl"
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= 4) and time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()

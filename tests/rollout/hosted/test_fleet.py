@@ -21,6 +21,7 @@ from dovetail.spans import recorded
 from dovetail_kit.rollout import CHECKS
 from dovetail_kit.rollout.case import make_keys
 from dovetail_kit.rollout.checks import RANDOM
+from dovetail_rollout.hosted.http import JsonClient
 from dovetail_rollout.hosted.roster import Roster
 from dovetail_rollout.hosted.seeds import seeds_of
 from dovetail_rollout.hosted.vllm_server import VllmServer
@@ -229,9 +230,16 @@ def test_a_silent_replica_is_given_up(fakes, folder, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_completion_that_is_overdue_is_asked_for_elsewhere_or_fails_alone(fakes, folder):
+def test_a_completion_that_is_overdue_is_asked_for_elsewhere_or_fails_alone(fakes, folder, monkeypatch):
     keys = seeds_of(make_keys(0, 16, 4)).ravel().tolist()
     once, always, asked, done = keys[5], keys[20], Counter(), threading.Event()
+    post = JsonClient.post
+
+    def limited(client, path, body=None, *, timeout=None):
+        held = path == "/v1/completions" and (body["seed"] == always or (body["seed"] == once and not asked[once]))
+        return post(client, path, body, timeout=timeout if held else 600.0)
+
+    monkeypatch.setattr(JsonClient, "post", limited)
 
     def draw(prompt, body):
         seed = body["seed"]
@@ -240,12 +248,12 @@ def test_a_completion_that_is_overdue_is_asked_for_elsewhere_or_fails_alone(fake
             done.wait(120)
         return made_up(prompt, body)
 
-    with closing(of(folder, *fakes[:2], connections=4, request_seconds=2.0, restarts=0).open()) as engine:
+    with closing(of(folder, *fakes[:2], connections=4, request_seconds=8.0, restarts=0).open()) as engine:
         expected = batch(engine)
         for server in fakes:
             server.draw, server.patience = draw, 0.2
         said = (
-            r"completions \[20\] failed .*: no answer within 2 s \(rollout\.vllm\.request_seconds\), asked of replicas"
+            r"completions \[20\] failed .*: no answer within 8 s \(rollout\.vllm\.request_seconds\), asked of replicas"
         )
         with pytest.warns(RuntimeWarning, match=said):
             drawn = batch(engine)

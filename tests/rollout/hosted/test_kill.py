@@ -78,7 +78,9 @@ def all_of_it(mask, ordinal):
 
 @dovetail.hookimpl
 def dovetail_step_end(phase, step, metrics):
-    """With a slow trainer, the channel is full whenever a checkpoint is written."""
+    """With a slow trainer, the channel is full whenever a checkpoint is written; and who is to be killed waits for it."""
+    while step >= int(os.environ["HELD_AT"]):
+        time.sleep(60)
     while SLOW == "trainer" and FIRST + len(done) < min(step + {AHEAD} + 1, {STEPS}):
         time.sleep(0.01)
 '''
@@ -107,7 +109,7 @@ class Killed:
         checkpoints.close()
         return (found[1].data["taken"], len(found[1].data["messages"])) if found else (0, 0)
 
-    def start(self, slow: str) -> subprocess.Popen[bytes]:
+    def start(self, slow: str, held_at: int = STEPS + 1) -> subprocess.Popen[bytes]:
         first = sum(self.cut)
         sets = (
             *(each for each in TINY if not each.startswith(("train.task", "task."))),
@@ -130,7 +132,8 @@ class Killed:
         said = [part for override in sets for part in ("--set", override)]
         command = [sys.executable, "-m", "dovetail", "train", str(self.place / "empty.gin"), *said]
         command += ["--folder", str(self.folder), "--plugin", str(self.place / "noting.py")]
-        more = {"NOTED": str(self.log), "SLOW": slow, "FIRST": str(first), "JAX_PLATFORMS": "cpu"}
+        more = {"NOTED": str(self.log), "SLOW": slow, "FIRST": str(first), "HELD_AT": str(held_at)}
+        more["JAX_PLATFORMS"] = "cpu"
         more["VLLM_CPU_KVCACHE_SPACE"] = "1"
         more |= shared(self.place / "xla")
         with (self.place / "log").open("ab") as log:
@@ -141,7 +144,7 @@ class Killed:
     def kill_after(self, steps: int, slow: str) -> None:
         """Kill it once so many steps are recorded."""
         process, metrics, deadline = (
-            self.start(slow),
+            self.start(slow, steps),
             self.folder / "metrics.jsonl",
             time.monotonic() + PATIENCE_SECONDS,
         )
