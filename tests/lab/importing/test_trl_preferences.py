@@ -81,3 +81,16 @@ def test_cpo_itself_is_not_there(tmp_path):
     found = of(tmp_path, "CPO", "loss_type='sigmoid'")
     assert sorted(terms(found)) == ["preferred_nll", "simpo"]
     assert "'simpo' and 'orpo' here" in found.left("loss_type")
+
+
+def test_a_trainer_alone_has_the_defaults_of_its_config(tmp_path):
+    found = translated("trl", tmp_path / "train.py", "DPOTrainer(model='Qwen/Qwen2.5-0.5B', train_dataset=data)\n")
+    assert terms(found)["dpo"]["beta"] == 0.1
+    assert "set train.task" in found.left("trainer.train_dataset")
+
+
+def test_a_script_with_grpo_beside_it_is_read_for_that(tmp_path):
+    text = "DPOConfig(beta=0.3)\nGRPOConfig(beta=0.2)\nGRPOTrainer(model='Qwen/Qwen2.5-0.5B')\n"
+    found = translated("trl", tmp_path / "train.py", text)
+    assert found.config.train.kl_coef == 0.2
+    assert not terms(found)

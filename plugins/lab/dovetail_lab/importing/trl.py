@@ -43,9 +43,11 @@ def translate(path: Path) -> Sheet:
     Raises:
         ConfigError: if it has no settings.
     """
-    if kind := trl_preferences.kind_of(path):
+    kind = trl_preferences.kind_of(path)
+    if kind not in (None, "GRPO"):
         return trl_preferences.translate(path, kind)
-    return translated("TRL", read(path, {**CALLS, **trl_preferences.calls()}), _fill, REASONS)
+    calls = CALLS if kind else trl_preferences.calls()  # all of them, for the message that none is there
+    return translated("TRL", read(path, calls), _fill, REASONS)
 
 
 def _fill(sheet: Sheet) -> None:

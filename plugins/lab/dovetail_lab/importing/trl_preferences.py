@@ -12,18 +12,19 @@ from dovetail_lab.importing.reading import read
 from dovetail_lab.importing.sheet import Sheet, translated
 from dovetail_lab.importing.trl_training import REASONS, model, optimiser, reference, run
 
-TRAINERS: Final = ("DPO", "ORPO", "CPO")
+TRAINERS: Final = ("GRPO", "DPO", "ORPO", "CPO")
+"""A script with several is read for the first of them."""
 OF_PAIRS: Final = ("sigmoid", "hinge", "ipo")
 """`loss_type`s that are those of `dpo`, by the same names."""
 
 OWN: Final = {
-    r"precompute_ref_.*|reference_free": "the reference is computed in each step, once for all its updates",
+    r"precompute_ref_.*": "the reference is computed in each step, once for all its updates",
     r"f_divergence_type|f_alpha_.*|ld_alpha|use_weighting|discopop_tau|cpo_alpha|alpha": "there is no such variant",
     r"truncation_mode": "a completion that is too long keeps its beginning",
     r"activation_offloading|padding_free|padding_value|pad_token|max_prompt_length|max_completion_length": (
         "train.max_prompt_tokens and sampling.max_tokens are the limits, train.packing spares padding"
     ),
-    r"(trainer\.)?(ref_model|compute_metrics)|trainer\..*": (
+    r"(trainer\.)?(ref_model|compute_metrics)": (
         "an object of the script; the reference is the model that training begins with, unless reference.model"
     ),
 }
@@ -36,10 +37,10 @@ def calls(kinds: tuple[str, ...] = TRAINERS) -> dict[str, str]:
 
 
 def kind_of(path: Path) -> str | None:
-    """Return which of these trainers a script has; None if it has another one, or is no script."""
+    """Return which of these trainers a script has; None if it has none, or is no script."""
     for kind in TRAINERS if path.suffix == ".py" else ():
         try:
-            read(path, {f"{kind}Config": ""})
+            read(path, {f"{kind}Config": "", f"{kind}Trainer": ""})
         except ConfigError:  # it has none, or cannot be read, which is said by who reads it next
             continue
         return kind
